@@ -117,6 +117,16 @@ func (g *Guest) PlugDisk(ctx context.Context, device Device, content []byte) (*P
 	return p, nil
 }
 
+// PlugCAN plugs a CAN card in, on a bus of its own, which exists until the guest ends.
+func (g *Guest) PlugCAN(ctx context.Context, device Device) (*Plugged, error) {
+	bus := g.nextID()
+	if err := g.monitor.call(ctx, "object-add", map[string]any{"qom-type": "can-bus", "id": bus}, nil); err != nil {
+		return nil, err
+	}
+	device.Options = map[string]any{"canbus": bus}
+	return g.Plug(ctx, device)
+}
+
 // memoryFile returns a file without a name that the kernel frees with its last descriptor.
 func memoryFile(content []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("disk", unix.MFD_CLOEXEC)

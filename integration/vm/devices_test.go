@@ -22,10 +22,14 @@ type deviceCase struct {
 	// hub is the port of a hub that is plugged in before the device.
 	hub    string
 	device vm.Device
+	// add and remove are scripts for devices that the kernel of the guest emulates.
+	add, remove string
 	// subsystem of the device that is offered.
 	subsystem  string
 	properties device
-	link       string
+	// link of udev to the device node. A device without a device node has none.
+	link   string
+	noNode bool
 	// read reads from the device in the guest what the test has put into it. It is nil for devices
 	// that give no bytes.
 	read func(t *testing.T, guest *vm.Guest, node string, d *pluggedDevice)
@@ -77,6 +81,32 @@ var deviceCases = []deviceCase{
 		properties: device{"SERIAL": "VIRTIO1"},
 		link:       "/dev/disk/by-id/virtio-VIRTIO1", read: readDisk,
 	},
+	{
+		name: "camera", description: "camera (vivid)", subsystem: "video4linux",
+		add: "modprobe vivid n_devs=1 node_types=0x1 num_inputs=1 input_types=0x0", remove: "modprobe --remove vivid",
+		properties: device{"CAPABILITIES": ":capture:video_overlay:", "PRODUCT": "vivid"},
+		link:       "/dev/v4l/by-path/platform-vivid.0-video-index0", read: readFrame,
+	},
+	{
+		name: "acm", description: "USB serial adapter (cdc_acm, Arduino Uno)", subsystem: "tty",
+		device: vm.Device{Serial: "ARD0007"}, add: addACM, remove: removeACM,
+		properties: device{"VENDOR_ID": "2341", "VENDOR": "Arduino", "VENDOR_NAME": "Arduino SA", "MODEL": "Uno", "SERIAL": "Arduino_Uno_ARD0007"},
+		link:       "/dev/serial/by-id/usb-Arduino_Uno_ARD0007-if00", read: readGadget,
+	},
+	{
+		name: "i2c", description: "I²C bus (i2c-stub)", subsystem: "i2c-dev",
+		add: "modprobe i2c-dev && modprobe i2c-stub chip_addr=0x50", remove: "modprobe --remove i2c-stub",
+		read: readRegister,
+	},
+	{
+		name: "tpm", description: "TPM 2.0 (tpm_vtpm_proxy)", subsystem: "tpm",
+		add: addTPM, remove: removeTPM, read: readRandom,
+	},
+	{
+		name: "can", description: "CAN card (kvaser_pci), from a Pod without the host network", subsystem: "pci",
+		device:     vm.Device{Driver: "kvaser_pci", Port: "rp3"},
+		properties: device{"VENDOR_NAME": "Applied Micro Circuits Corp."}, noNode: true,
+	},
 }
 
 // TestDevices plugs each device in, compares what handler-udev reports with what udev must know,
@@ -86,6 +116,7 @@ func TestDevices(t *testing.T) {
 	for _, c := range deviceCases {
 		t.Run(c.name, func(t *testing.T) { c.test(t, i) })
 	}
+	t.Run("interface", func(t *testing.T) { testInterface(t, i) })
 }
 
 func (c deviceCase) test(t *testing.T, i *inventory) {
@@ -98,24 +129,99 @@ func (c deviceCase) test(t *testing.T, i *inventory) {
 		defer unplug(t, hub)
 	}
 	started := time.Now()
-	plugged := plug(t, i.guest, c.device)
-	name := c.subsystem + " " + c.device.Serial
-	id, found := i.await(t, name).one(t, name)
+	plugged := c.plug(t, i.guest)
+	unplugged := false
+	defer func() {
+		if !unplugged {
+			c.unplug(t, i.guest, plugged) // after a failure, for the other tests
+		}
+	}()
+	id, found := i.await(t, c.listed()).one(t, c.listed())
 	times := i.completion(id, found, started)
 	t.Logf("listed after %s, complete after %s: %s: %v", times.listed, times.complete, id, found)
 	seen = times.String()
+	require.Equal(t, times.complete, times.listed, "the device was listed with a part of its properties")
 
 	for key, value := range c.properties {
 		require.Equal(t, value, found[key], key)
 	}
-	i.requireLink(t, found, c.link)
+	require.Equal(t, c.noNode, found["UDEV_DEVNODE"] == "")
+	if c.link != "" {
+		i.requireLink(t, found, c.link)
+	}
 	if c.read != nil {
 		c.read(t, i.guest, found["UDEV_DEVNODE"], plugged)
 	}
 	started = time.Now()
-	unplug(t, plugged.Plugged)
+	unplugged = true
+	c.unplug(t, i.guest, plugged)
 	i.await(t)
 	t.Logf("gone after %s", time.Since(started).Round(time.Millisecond))
+}
+
+// testInterface plugs a CAN card in on a node whose handler has the host network. Its network
+// interface has no device node, so that a Pod that uses it needs the host network, too.
+func testInterface(t *testing.T, i *inventory) {
+	var seen string
+	t.Cleanup(func() {
+		results.add(t, "network interface of a CAN card (kvaser_pci), with the host network", "plugged in, read, unplugged", seen)
+	})
+	i.await(t)
+	run(t, i.guest, "systemd-run --unit=handler-udev-host handler-udev --pod-ip=10.0.2.15 --port=10001 "+handlerFlags)
+	address, err := i.guest.Forward(t.Context(), 10001)
+	require.NoError(t, err)
+	host := watch(t, i.guest, address, interfaceDetails)
+
+	started := time.Now()
+	p := plug(t, i.guest, vm.Device{Driver: "kvaser_pci", Port: "rp3"})
+	id, found := host.await(t, "net can0").one(t, "net can0")
+	times := host.completion(id, found, started)
+	seen = times.String()
+	require.Equal(t, times.complete, times.listed, "the interface was listed with a part of its properties")
+	require.Empty(t, found["UDEV_DEVNODE"])
+	require.Equal(t, "Applied Micro Circuits Corp.", found["VENDOR_NAME"])
+	readCAN(t, i.guest, "can0")
+	unplug(t, p.Plugged)
+	host.await(t)
+	i.await(t)
+}
+
+// readCAN sends a frame by a socket of the interface and receives it by another one.
+func readCAN(t *testing.T, guest *vm.Guest, name string) {
+	t.Helper()
+	output := run(t, guest, "set -e\nip link set "+name+" type can bitrate 500000\nip link set "+name+` up
+timeout 60 perl -e '
+my ($family, $raw, $can_raw) = (29, 3, 1);
+socket(my $in, $family, $raw, $can_raw) && socket(my $out, $family, $raw, $can_raw) or die "socket: $!";
+my $address = pack("Sx2lx16", $family, $ARGV[0]);
+bind($in, $address) && bind($out, $address) or die "bind: $!";
+my $frame = pack("LCx3a8", 0x123, 4, "21.5");
+syswrite($out, $frame) == 16 or die "write: $!";
+sysread($in, my $received, 16) == 16 or die "read: $!";
+my ($id, $length, $data) = unpack("LCx3a8", $received);
+printf("%#x %s", $id, substr($data, 0, $length));' $(cat /sys/class/net/`+name+"/ifindex)")
+	require.Equal(t, "0x123 21.5", output)
+}
+
+// listed is the name of the device in the list.
+func (c deviceCase) listed() string { return c.subsystem + " " + c.device.Serial }
+
+func (c deviceCase) plug(t *testing.T, guest *vm.Guest) *pluggedDevice {
+	t.Helper()
+	if c.add == "" {
+		return plug(t, guest, c.device)
+	}
+	run(t, guest, "set -e\n"+c.add)
+	return nil
+}
+
+func (c deviceCase) unplug(t *testing.T, guest *vm.Guest, p *pluggedDevice) {
+	t.Helper()
+	if c.remove == "" {
+		unplug(t, p.Plugged)
+		return
+	}
+	run(t, guest, "set -e\n"+c.remove)
 }
 
 // done describes the test.
@@ -137,6 +243,8 @@ func plug(t *testing.T, guest *vm.Guest, d vm.Device) *pluggedDevice {
 	case "usb-storage", "nvme", "virtio-blk-pci":
 		p.content = strings.Repeat("content of "+d.Serial+"\n", 50)
 		p.Plugged, err = guest.PlugDisk(t.Context(), d, []byte(p.content))
+	case "kvaser_pci":
+		p.Plugged, err = guest.PlugCAN(t.Context(), d)
 	default:
 		p.Plugged, err = guest.Plug(t.Context(), d)
 	}
@@ -167,6 +275,39 @@ func readLine(t *testing.T, guest *vm.Guest, node string, d *pluggedDevice) {
 	output := run(t, guest, "exec 3<>"+node+" && stty raw -echo <&3 && echo ready >&3 && timeout 30 head --lines=1 <&3")
 	require.NoError(t, <-received)
 	require.Equal(t, sent, output)
+}
+
+// readFrame reads a frame of the test pattern, which has few bytes that are zero.
+func readFrame(t *testing.T, guest *vm.Guest, node string, _ *pluggedDevice) {
+	t.Helper()
+	const size = 100_000
+	output := run(t, guest, fmt.Sprintf(`timeout 60 head --bytes=%d %s | tr --delete '\0' | wc --bytes`, size, node))
+	require.Greater(t, parse(t, output), int64(size/2))
+}
+
+// readGadget sends a line in both directions between the device node and the gadget.
+func readGadget(t *testing.T, guest *vm.Guest, node string, _ *pluggedDevice) {
+	t.Helper()
+	output := run(t, guest, `exec 3<>`+node+` 4<>/dev/ttyGS0 && stty raw -echo <&3 && stty raw -echo <&4
+echo temperature 21.5 >&4 && timeout 30 head --lines=1 <&3
+echo ready >&3 && timeout 30 head --lines=1 <&4`)
+	require.Equal(t, "temperature 21.5\nready", output)
+}
+
+// readRegister writes a register of the device on the bus and reads it: the ioctls I2C_SLAVE and
+// I2C_SMBUS of i2c-dev, with struct i2c_smbus_ioctl_data.
+func readRegister(t *testing.T, guest *vm.Guest, node string, _ *pluggedDevice) {
+	t.Helper()
+	output := run(t, guest, `perl -e '
+open(my $bus, "+<", $ARGV[0]) or die "open: $!";
+ioctl($bus, 0x0703, 0x50) or die "I2C_SLAVE: $!";
+my ($write, $read, $byte_data) = (0, 1, 2);
+my $value = pack("Cx33", 0x5a);
+ioctl($bus, 0x0720, my $request = pack("CCx2LP", $write, 7, $byte_data, $value)) or die "write: $!";
+my $result = "\0" x 34;
+ioctl($bus, 0x0720, $request = pack("CCx2LP", $read, 7, $byte_data, $result)) or die "read: $!";
+printf("%#x", unpack("C", $result));' `+node)
+	require.Equal(t, "0x5a", output)
 }
 
 // answer waits for a line and sends another one.

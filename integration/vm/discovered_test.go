@@ -34,8 +34,14 @@ udevRules:
 - SUBSYSTEM=="block", ENV{DEVTYPE}=="disk", KERNEL=="sd*|nvme*|vd[b-z]"
 - SUBSYSTEM=="input", KERNEL=="event*", SUBSYSTEMS=="usb"
 - SUBSYSTEM=="sound", KERNEL=="controlC*"
+- SUBSYSTEM=="video4linux", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"
+- SUBSYSTEM=="i2c-dev", ATTR{name}=="SMBus stub driver"
+- SUBSYSTEM=="tpm"
+- SUBSYSTEM=="pci", DRIVER=="kvaser_pci"
 properties:
   SUBSYSTEM: SUBSYSTEM
+  CAPABILITIES: ENV{ID_V4L_CAPABILITIES}
+  PRODUCT: ENV{ID_V4L_PRODUCT}
   VENDOR_ID: ENV{ID_VENDOR_ID}
   VENDOR: ENV{ID_VENDOR}
   VENDOR_NAME: ENV{ID_VENDOR_FROM_DATABASE}
@@ -56,6 +62,16 @@ udevRules:
 properties:
   SUBSYSTEM: SUBSYSTEM
   SHORT_SERIAL: ENV{ID_SERIAL_SHORT}
+`
+
+// interfaceDetails select CAN interfaces. Their names are the serial numbers of the test.
+const interfaceDetails = `
+udevRules:
+- SUBSYSTEM=="net", KERNEL=="can*"
+properties:
+  SUBSYSTEM: SUBSYSTEM
+  SERIAL: KERNEL
+  VENDOR_NAME: ENV{ID_VENDOR_FROM_DATABASE}
 `
 
 // device is a discovered device.
@@ -107,8 +123,7 @@ func discover(t *testing.T) *inventory {
 	started := time.Now()
 	require.NoError(t, guest.InstallBinary(t.Context(), binary, "/usr/local/bin/handler-udev"))
 	t.Logf("the handler is installed after %s", time.Since(started).Round(time.Millisecond))
-	// A handler with an address needs no registrar on its node to serve.
-	run(t, guest, "systemd-run --unit=handler-udev handler-udev --pod-ip=10.0.2.15 --discovery-handlers-directory=/run/akri --resync-interval=1h --log-level=error")
+	run(t, guest, handlerScript)
 	address, err := guest.Forward(t.Context(), 10000)
 	require.NoError(t, err)
 
@@ -116,6 +131,19 @@ func discover(t *testing.T) *inventory {
 	t.Logf("the handler lists devices after %s", time.Since(started).Round(time.Millisecond))
 	return i
 }
+
+// handlerScript starts the handler as in a Pod, in a network namespace with a /sys of its own:
+// events of udevd and network interfaces of the node do not reach it. A proxy forwards its port. A
+// handler with an address needs no registrar on its node to serve.
+const handlerScript = `set -e
+ip netns add pod
+ip link add pod type veth peer name eth0 netns pod
+ip address add 10.1.0.1/24 dev pod && ip link set pod up
+ip -n pod address add 10.1.0.2/24 dev eth0 && ip -n pod link set eth0 up && ip -n pod link set lo up
+systemd-run --unit=handler-udev ip netns exec pod handler-udev --pod-ip=10.1.0.2 ` + handlerFlags + `
+systemd-run --unit=proxy --socket-property=ListenStream=10.0.2.15:10000 /lib/systemd/systemd-socket-proxyd 10.1.0.2:10000`
+
+const handlerFlags = "--discovery-handlers-directory=/run/akri --resync-interval=1h --log-level=error"
 
 // handler builds handler-udev.
 func handler(t *testing.T) string {
@@ -263,7 +291,46 @@ func (c completion) String() string {
 	if c.listed == c.complete {
 		return "listed with all properties"
 	}
-	return "listed first without properties of udev"
+	return "listed first with a part of its properties"
+}
+
+// requireSerials checks that every device with a serial number was in no list without it.
+func (i *inventory) requireSerials(t *testing.T) {
+	t.Helper()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for _, l := range i.lists {
+		for id, d := range l.devices {
+			switch d["SUBSYSTEM"] {
+			case "tty", "block", "input", "sound":
+				require.NotEmpty(t, d.serial(), "%s: %v", id, d)
+			}
+		}
+	}
+}
+
+// requireOnce checks that no device whose serial number has the prefix is in a list again after it
+// was removed. Each was plugged in once, so that another device would have its properties.
+func (i *inventory) requireOnce(t *testing.T, prefix string) {
+	t.Helper()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	const present, removed = 1, 2
+	state := map[string]int{}
+	for _, l := range i.lists {
+		names := l.names()
+		for _, name := range names {
+			require.NotEqual(t, removed, state[name], name)
+			if strings.Contains(name, " "+prefix) {
+				state[name] = present
+			}
+		}
+		for name := range state {
+			if !slices.Contains(names, name) {
+				state[name] = removed
+			}
+		}
+	}
 }
 
 // requireStayed checks that the device is in all lists since the time.

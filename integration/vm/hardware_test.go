@@ -1,6 +1,7 @@
 package vm_test
 
 import (
+	"context"
 	"fmt"
 	"path"
 	"strings"
@@ -42,18 +43,32 @@ var scenarios = []scenario{
 	{"shortPlugs", "serial adapters", "pulled 0 to 2 s after they were plugged in", shortPlugs},
 }
 
+// udevdScenarios are those in which a list can have devices without properties of udev.
+var udevdScenarios = []scenario{
+	{"frozenUdevd", "serial adapter", "plugged in while udevd does not answer, which then continues", frozenUdevd},
+	{"endedUdevd", "serial adapter", "plugged in without udevd, which then starts", endedUdevd},
+}
+
 // TestHardware does to devices what people and drivers do. Each scenario begins and ends without
 // devices.
 func TestHardware(t *testing.T) {
 	i := discover(t)
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
-			var seen string
-			t.Cleanup(func() { results.add(t, s.device, s.done, seen) })
-			seen = s.run(t, i)
-			i.await(t)
+			s.test(t, i)
+			i.requireSerials(t)
 		})
 	}
+	for _, s := range udevdScenarios {
+		t.Run(s.name, func(t *testing.T) { s.test(t, i) })
+	}
+}
+
+func (s scenario) test(t *testing.T, i *inventory) {
+	var seen string
+	t.Cleanup(func() { results.add(t, s.device, s.done, seen) })
+	seen = s.run(t, i)
+	i.await(t)
 }
 
 func adapter(port, serial string) vm.Device {
@@ -69,11 +84,10 @@ func samePort(t *testing.T, i *inventory) string {
 		}
 		var ids []string
 		for range 2 {
-			name := c.subsystem + " " + c.device.Serial
-			p := plug(t, i.guest, c.device)
-			id, _ := i.await(t, name).one(t, name)
+			p := c.plug(t, i.guest)
+			id, _ := i.await(t, c.listed()).one(t, c.listed())
 			ids = append(ids, id)
-			unplug(t, p.Plugged)
+			c.unplug(t, i.guest, p)
 			i.await(t)
 		}
 		t.Logf("%s: ids in the same port:\n%s", c.name, strings.Join(ids, "\n"))
@@ -279,6 +293,7 @@ func manyPlugs(t *testing.T, i *inventory) string {
 		names = append(names, "tty "+serial(count-len(in)+n))
 	}
 	i.await(t, names...)
+	i.requireOnce(t, "PLUG")
 	seen := fmt.Sprintf("%d plugs in %s", count, time.Since(started).Round(time.Second))
 	for _, p := range in {
 		unplug(t, p.Plugged)
@@ -301,6 +316,47 @@ func shortPlugs(t *testing.T, i *inventory) string {
 	_, found := i.await(t, "tty LAST").one(t, "tty LAST")
 	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
 	return ""
+}
+
+// frozenUdevd plugs in an adapter while udevd is stopped by a signal. It is listed without
+// properties of udev, and with them when udevd continues.
+func frozenUdevd(t *testing.T, i *inventory) string {
+	run(t, i.guest, "modprobe ftdi_sio && udevadm settle && systemctl kill --signal=STOP systemd-udevd")
+	t.Cleanup(func() {
+		_, err := i.guest.Run(context.WithoutCancel(t.Context()), "systemctl kill --signal=CONT systemd-udevd")
+		require.NoError(t, err)
+	})
+	return listedWithoutUdevd(t, i, "FROZEN", "systemctl kill --signal=CONT systemd-udevd")
+}
+
+// endedUdevd plugs in an adapter while udevd does not run.
+func endedUdevd(t *testing.T, i *inventory) string {
+	const units = "systemd-udevd-control.socket systemd-udevd-kernel.socket systemd-udevd"
+	const start = "systemctl start " + units + " && udevadm trigger --action=add --settle"
+	run(t, i.guest, "modprobe ftdi_sio && udevadm settle && systemctl stop "+units)
+	t.Cleanup(func() {
+		_, err := i.guest.Run(context.WithoutCancel(t.Context()), start)
+		require.NoError(t, err)
+	})
+	return listedWithoutUdevd(t, i, "ENDED", start)
+}
+
+// listedWithoutUdevd plugs in an adapter, which is listed without properties of udev, and then lets
+// udevd work. The device has the same id then.
+func listedWithoutUdevd(t *testing.T, i *inventory, serial, work string) string {
+	t.Helper()
+	started := time.Now()
+	p := plug(t, i.guest, adapter("1", serial))
+	defer unplug(t, p.Plugged)
+	before, _ := i.await(t, "tty ").one(t, "tty ")
+	t.Logf("listed after %s", time.Since(started).Round(time.Millisecond))
+
+	run(t, i.guest, work)
+
+	after, found := i.await(t, "tty "+serial).one(t, "tty "+serial)
+	require.Equal(t, before, after)
+	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+	return "listed without properties of udev; same id with them"
 }
 
 // wait lets time pass. There is no event to wait for: the test wants to act at that time.

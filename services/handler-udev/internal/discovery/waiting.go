@@ -71,9 +71,11 @@ func (w *waiting) remove(entry string, notBefore time.Time) {
 	if len(w.removed) >= maxChanges {
 		maps.DeleteFunc(w.removed, func(_ string, at time.Time) bool { return time.Since(at) > initializationTimeout })
 	}
-	if len(w.removed) < maxChanges {
-		w.removed[entry] = notBefore
+	if len(w.removed) >= maxChanges {
+		w.unsure = true
+		return
 	}
+	w.removed[entry] = notBefore
 }
 
 // isOwn reports whether an entry that was added at a time is that of the device that has it now.

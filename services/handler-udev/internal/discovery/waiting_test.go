@@ -2,6 +2,7 @@ package discovery_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,6 +132,30 @@ func TestEntryOfRemovedDevice(t *testing.T) {
 		f.inventory.Changed(other)
 		synctest.Wait()
 		require.Equal(t, []string{other}, f.last(), "although udevd has further events")
+	})
+}
+
+// The number of removals that are kept is limited. Beyond it, devices wait until udevd is idle.
+func TestManyRemovals(t *testing.T) {
+	withUdevd(t, func(f *fixture) {
+		stale := time.Now()
+		const other = "/devices/virtual/block/disk1"
+		f.kernel.plug(fakeDevice{Path: other, Initialized: stale})
+		f.inventory.Changed(other)
+		<-time.After(time.Second)
+		require.Equal(t, []string{other}, f.last())
+		f.kernel.setUdevd(true, true)
+		for n := range 300 {
+			f.inventory.Removed(fmt.Sprint("/devices/removed", n), fmt.Sprint("b8:", n), time.Now())
+		}
+		f.kernel.plug(fakeDevice{Path: disk, EntryName: "b8:299", Initialized: stale})
+		f.inventory.Changed(disk)
+		synctest.Wait()
+		require.Equal(t, []string{other}, f.last())
+		f.kernel.setUdevd(true, false)
+		<-time.After(examined)
+		synctest.Wait()
+		require.Equal(t, []string{disk, other}, f.last())
 	})
 }
 

@@ -214,13 +214,18 @@ func (s *Socket) newReader() (*reader, error) {
 
 func (r *reader) read(buffer []byte) (n int, err error) {
 	waited := r.conn.Read(func(fd uintptr) bool {
-		now := time.Now()
-		n, err = unix.Read(int(fd), buffer)
-		if errors.Is(err, unix.EAGAIN) {
-			r.empty = now
-			return false
+		for {
+			now := time.Now()
+			n, err = unix.Read(int(fd), buffer)
+			switch {
+			case errors.Is(err, unix.EINTR):
+			case errors.Is(err, unix.EAGAIN):
+				r.empty = now
+				return false
+			default:
+				return true
+			}
 		}
-		return true
 	})
 	return n, errors.Join(waited, err)
 }
