@@ -449,6 +449,25 @@ func TestAuto(t *testing.T) {
 	}
 }
 
+// TestAutoWithoutAPI checks that an API server without Dynamic Resource Allocation accepts all objects,
+// also the rules about objects that it does not serve.
+func TestAutoWithoutAPI(t *testing.T) {
+	without, err := server.Join(t.Context(), "--runtime-config=resource.k8s.io/v1=false")
+	require.NoError(t, err)
+	t.Cleanup(without.Stop)
+	rendered, err := render(t, "--values", "testdata/auto.values.yaml", "--no-hooks")
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "auto.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(rendered), 0o600))
+	config := "--kubeconfig=" + kubeconfigOf(t, without)
+	_, err = run(t, "kubectl", config, "create", "namespace", "akri-system")
+	require.NoError(t, err)
+	_, err = run(t, "kubectl", config, "create", "--dry-run=server", "-f", file)
+	require.NoError(t, err)
+	_, err = run(t, "kubectl", config, "delete", "namespace", "akri-system", "--wait=false")
+	require.NoError(t, err)
+}
+
 // TestHooks checks which objects helm creates while it uninstalls a release, and that it removes
 // them. Each has one hook and a name of its own, as Argo CD requires.
 func TestHooks(t *testing.T) {

@@ -3,8 +3,11 @@ package dracontroller_test
 import (
 	"context"
 	"net"
+	"net/http"
 	"net/url"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -129,6 +132,15 @@ func TestAutoWithoutAPI(t *testing.T) {
 	config.REST.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, network, target.Host)
 	}
+	var requests atomic.Int32
+	config.REST.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if request.Method == http.MethodGet && strings.HasPrefix(request.URL.Path, "/apis/resource.k8s.io/") {
+				requests.Add(1)
+			}
+			return next.RoundTrip(request)
+		})
+	})
 	health := f.run(config)
 	var data map[string]string
 	f.eventually(func() bool {
@@ -140,5 +152,6 @@ func TestAutoWithoutAPI(t *testing.T) {
 	require.Equal(t, devicePlugin, data[akriv0.ResourcesKey])
 	require.Equal(t, akriv0.ResourcesFeaturesMissing, data[akriv0.ResourcesReasonKey])
 	require.NoError(t, health.Ready(t.Context()))
+	require.Zero(t, requests.Load(), "only dry runs, in which the API server shows that it does not have the API")
 	require.Zero(t, f.logged.Len(), "%v", f.logged.All())
 }

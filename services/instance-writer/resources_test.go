@@ -1,6 +1,7 @@
 package instancewriter_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -78,7 +79,9 @@ func (d decided) kubelet(node, version string) {
 // watch opens a stream of the node. The function returns the next message.
 func (d decided) watch(node string) func() *instancev1.WatchInstancesResponse {
 	d.Helper()
-	stream, err := d.client.WatchInstances(d.Context(), &instancev1.WatchInstancesRequest{Node: node})
+	ctx, cancel := context.WithTimeout(d.Context(), timeout)
+	d.TB.Cleanup(cancel)
+	stream, err := d.client.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: node})
 	require.NoError(d, err)
 	return func() *instancev1.WatchInstancesResponse {
 		d.Helper()
