@@ -461,6 +461,9 @@ func setResources(t *testing.T, node cluster.Node, value string) {
 	patch := fmt.Sprintf(`{"metadata": {"labels": {%q: %s}}}`, akriv0.ResourcesLabel, label)
 	_, err := akri.Kubernetes.CoreV1().Nodes().Patch(ctx, node.Name(), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
+	if selected.decided {
+		return // no Pod comes or goes
+	}
 	ofNode := metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=device-plugin-host", FieldSelector: "spec.nodeName=" + node.Name()}
 	pods := akri.Kubernetes.CoreV1().Pods(mesh.Namespace)
 	require.NoError(t, mesh.AwaitObjects(ctx, "form of "+node.Name(), pods, ofNode, func(found []corev1.Pod) error {

@@ -32,6 +32,8 @@ type form struct {
 	own []scenario
 	// dynamic is set if all nodes have Dynamic Resource Allocation.
 	dynamic bool
+	// decided is set if the services of both forms run on all nodes.
+	decided bool
 }
 
 // resources returns the form, or with AKRI_E2E_RESOURCES=dra the same with Dynamic Resource
