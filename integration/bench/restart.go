@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,9 +13,10 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-const serviceRestarts = 5
+// serviceRestarts are few: the kubelet delays each further restart of a container by twice the time.
+const serviceRestarts = 2
 
-// restart kills the Pod of the form's service on each node and creates a Pod with a device. It
+// restart kills the container of the form's service on each node and creates a Pod with a device. It
 // returns how long those that no kubelet refuses take after the services are ready again until
 // their containers run: 0 if a container runs before that.
 func (b *bench) restart(ctx context.Context, form form) (result waits, err error) {
@@ -41,41 +43,52 @@ func (b *bench) restartOnce(ctx context.Context, form form, round string) (took 
 
 	services := b.mesh.Kubernetes.CoreV1().Pods(mesh.Namespace)
 	options := metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=" + form.service}
-	killed, err := services.List(ctx, options)
+	list, err := services.List(ctx, options)
 	if err != nil {
 		return 0, false, fmt.Errorf("list Pods: %w", err)
 	}
-	old := map[string]bool{}
-	for _, pod := range killed.Items {
-		old[pod.Name] = true
-		if err := services.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
-			return 0, false, fmt.Errorf("delete Pod: %w", err)
+	killed := map[string]bool{}
+	for _, pod := range list.Items {
+		node, err := b.mesh.Cluster.Node(pod.Spec.NodeName)
+		if err != nil {
+			return 0, false, err
 		}
+		if err := node.KillContainer(ctx, pod.Namespace, pod.Name, form.service, syscall.SIGKILL); err != nil {
+			return 0, false, err
+		}
+		killed[containerOf(&pod, form.service)] = true
 	}
 	if err := b.createPod(ctx, startName, startResource, corev1.EnvVar{Name: startVariable, Value: round}); err != nil {
 		return 0, false, err
 	}
 	defer func() { err = errors.Join(err, b.deletePod(context.WithoutCancel(ctx), startName)) }()
 
-	err = mesh.AwaitObjects(ctx, "the next Pods of the service", services, options, func(found []corev1.Pod) error {
-		ready := 0
+	err = mesh.AwaitObjects(ctx, "the restarts of the service", services, options, func(found []corev1.Pod) error {
 		for _, pod := range found {
-			if !old[pod.Name] && mesh.Ready(&pod) {
-				ready++
+			if !mesh.Ready(&pod) || killed[containerOf(&pod, form.service)] {
+				return fmt.Errorf("pod %s is not ready again", pod.Name)
 			}
-		}
-		if ready < len(old) {
-			return fmt.Errorf("%d of %d are ready", ready, len(old))
 		}
 		return nil
 	})
 	if err != nil {
 		return 0, false, err
 	}
+
 	ready, variable := time.Now(), startVariable+"="+round
 	if b.runsWith(variable) {
 		return 0, true, nil
 	}
 	ran, err = b.awaitContainer(ctx, startName, variable)
 	return time.Since(ready), ran, err
+}
+
+// containerOf returns the id of a container of a Pod.
+func containerOf(pod *corev1.Pod, name string) string {
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.Name == name {
+			return status.ContainerID
+		}
+	}
+	return ""
 }
