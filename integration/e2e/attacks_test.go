@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -233,6 +235,7 @@ func change(
 	claims := []*instancev1.SlotClaim{{Namespace: "default", Instance: instance}}
 	var edits, reservations changes
 	var group sync.WaitGroup
+	reviewsBefore, secondsBefore := reviews(t)
 
 	group.Go(func() {
 		edits.run(ctx, t, func(ctx context.Context, i int) error {
@@ -252,11 +255,36 @@ func change(
 	})
 	group.Wait()
 
-	t.Logf("%s: edits of a Configuration: %s; slots reserved and released: %s", title, &edits, &reservations)
+	made, seconds := reviews(t)
+	made, seconds = made-reviewsBefore, seconds-secondsBefore
+	t.Logf("%s: edits of a Configuration: %s, %.3f s on average in the webhook; slots reserved and released: %s",
+		title, &edits, seconds/made, &reservations)
+	require.Greater(t, made, float64(len(edits.durations))/2, "edits that change the spec are reviewed")
 	return map[string]float64{
 		"edits":        float64(len(edits.durations)) / duration.Seconds(),
 		"reservations": float64(len(reservations.durations)) / duration.Seconds(),
 	}
+}
+
+// reviews returns the number of reviews that the API server has sent to the webhook, and the
+// seconds in which it received the responses.
+func reviews(t *testing.T) (count, seconds float64) {
+	t.Helper()
+	text, err := akri.Kubernetes.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	require.NoError(t, err)
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	require.NoError(t, err)
+
+	for _, metric := range families["apiserver_admission_webhook_admission_duration_seconds"].GetMetric() {
+		for _, label := range metric.GetLabel() {
+			if label.GetName() == "name" && label.GetValue() == "akri-webhook-configuration.akri.svc" {
+				count += float64(metric.GetHistogram().GetSampleCount())
+				seconds += metric.GetHistogram().GetSampleSum()
+			}
+		}
+	}
+	return count, seconds
 }
 
 // The Pods that attack. Both attack the webhook, so that it has two addresses to defend itself
