@@ -7,3 +7,6 @@ import (
 
 // Reconcile decides once.
 func (r *Recorder) Reconcile(ctx context.Context) (time.Duration, error) { return r.reconcile(ctx) }
+
+// Connection is connection.
+var Connection = connection

@@ -2,10 +2,12 @@ package decision_test
 
 import (
 	"context"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"strings"
@@ -21,6 +23,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
@@ -315,6 +318,36 @@ func TestServersThatCannotBeReached(t *testing.T) {
 	require.Empty(t, c.record())
 	c.route(service, server)
 	c.awaitRecord(dra, akriv0.ResourcesFeaturesComplete)
+}
+
+// The token of dra-controller is sent only to a server with a certificate of the API server: a user
+// who changes the EndpointSlice does not get it.
+func TestCertificateOfServer(t *testing.T) {
+	received := make(chan string, 2)
+	other := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, request *http.Request) {
+		received <- request.Header.Get("Authorization")
+	}))
+	t.Cleanup(other.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: other.Certificate().Raw})
+	config := &rest.Config{Host: other.URL, BearerToken: "token", TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	request := func(address string) error {
+		config, transport, err := decision.Connection(config, address)
+		require.NoError(t, err)
+		defer transport.CloseIdleConnections()
+		client, err := rest.HTTPClientFor(config)
+		require.NoError(t, err)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host, nil)
+		require.NoError(t, err)
+		response, err := client.Do(request)
+		if err == nil {
+			err = response.Body.Close()
+		}
+		return err
+	}
+	require.ErrorContains(t, request(other.Listener.Addr().String()), "kubernetes.default.svc")
+	require.Empty(t, received)
+	require.NoError(t, request(""))
+	require.Equal(t, "Bearer token", <-received)
 }
 
 // An installation that exists keeps what it has, whatever the API servers have.
