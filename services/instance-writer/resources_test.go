@@ -80,7 +80,7 @@ func (d decided) kubelet(node, version string) {
 func (d decided) watch(node string) func() *instancev1.WatchInstancesResponse {
 	d.Helper()
 	ctx, cancel := context.WithTimeout(d.Context(), timeout)
-	d.TB.Cleanup(cancel)
+	d.Cleanup(cancel)
 	stream, err := d.client.WatchInstances(ctx, &instancev1.WatchInstancesRequest{Node: node})
 	require.NoError(d, err)
 	return func() *instancev1.WatchInstancesResponse {
