@@ -55,13 +55,23 @@ func TestLifecycle(t *testing.T) {
 	helm("upgrade", "--install", "akri-crds", "akri-crds", "--take-ownership")
 	kubectl("apply", "--validate=strict", "-f", filepath.Join("..", "deploy", "samples"))
 
+	// An upgrade keeps the decision. Helm takes over the DeviceClass that dra-controller has
+	// created if the chart is to create it.
+	helm("upgrade", "akri", "akri", "--values", "testdata/auto.values.yaml")
+	kubectl("patch", "configmap", "akri-resources", "-n", "akri-system", "--type=merge", "--patch", `{"data": {"resources": "dra"}}`)
+	helm("upgrade", "akri", "akri", "--values", "testdata/auto.values.yaml", "--set", "dra-controller.logLevel=debug")
+	require.Equal(t, "dra", kubectl("get", "configmap", "akri-resources", "-n", "akri-system", "-o", "jsonpath={.data.resources}"))
+	class := filepath.Join(t.TempDir(), "class.yaml")
+	require.NoError(t, os.WriteFile(class, []byte(rootClass), 0o600))
+	kubectl("create", "-f", class)
+
 	// No Pod runs, so the hook before the uninstallation fails. The test deletes the Deployment
 	// that the hook would delete.
 	helm("upgrade", "akri", "akri", "--values", "testdata/dra.values.yaml")
 	kubectl("delete", "deployment", "akri-controller-deployment", "-n", "akri-system")
 	_, err = run(t, "helm", append([]string{"uninstall", "akri", "--timeout", "5s"}, access...)...)
 	require.ErrorContains(t, err, "akri-cleanup-brokers")
-	helm("rollback", "akri", "4")
+	helm("rollback", "akri", "6")
 	kubectl("get", "deployment", "akri-controller-deployment", "-n", "akri-system")
 
 	helm("uninstall", "akri", "--no-hooks")
@@ -77,6 +87,18 @@ func TestLifecycle(t *testing.T) {
 	require.NotContains(t, notes, "is starting", "with --wait Helm returns when the services run")
 	applyConfigurationOfNotes(t, kubectl, notes)
 }
+
+// rootClass is the DeviceClass that dra-controller creates.
+const rootClass = `
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata:
+  name: akri.sh
+  labels: {app.kubernetes.io/managed-by: Helm}
+  annotations: {meta.helm.sh/release-name: akri, meta.helm.sh/release-namespace: akri-system}
+spec:
+  selectors: [{cel: {expression: device.driver == "akri.sh"}}]
+`
 
 // installAsInReadme runs the command of the README that installs Akri, and returns the notes. It
 // does not wait, because no Pod runs.

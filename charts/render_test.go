@@ -449,8 +449,8 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-// TestAutoWithoutAPI checks that an API server without Dynamic Resource Allocation accepts all objects,
-// also the rules about objects that it does not serve.
+// TestAutoWithoutAPI checks that an API server without Dynamic Resource Allocation accepts all
+// objects, also the rules about objects that it does not serve.
 func TestAutoWithoutAPI(t *testing.T) {
 	without, err := server.Join(t.Context(), "--runtime-config=resource.k8s.io/v1=false")
 	require.NoError(t, err)
