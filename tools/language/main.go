@@ -44,13 +44,13 @@ func main() {
 
 // run returns the problems of all files, or wraps their long lines.
 func run(fix bool) (problems []string, err error) {
-	rules, err := parseRules(words)
+	set, err := parseRules(words)
 	if err != nil {
 		return nil, err
 	}
 	err = eachFile(func(name, content string) error {
 		if !fix {
-			problems = append(problems, check(rules, name, content)...)
+			problems = append(problems, check(set, name, content)...)
 			return nil
 		}
 		wrapped := wrap(name, content)
@@ -95,35 +95,59 @@ type rule struct {
 	advice  string
 }
 
-func parseRules(text string) ([]rule, error) {
-	var rules []rule
+// ruleSet has the rules, and a pattern of the texts that one of them matches: most texts need only
+// this one.
+type ruleSet struct {
+	rules []rule
+	any   *regexp.Regexp
+}
+
+func parseRules(text string) (*ruleSet, error) {
+	set := &ruleSet{}
+	var patterns []string
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
 		pattern, advice, found := strings.Cut(line, " => ")
-		compiled, err := regexp.Compile(`(?i)(^|[^\w-])(` + pattern + `)($|[^\w-])`)
+		compiled, err := regexp.Compile(asWord(pattern))
 		if err != nil || !found {
 			return nil, fmt.Errorf("words.txt: %q must be a regular expression, \" => \" and advice: %w", line, err)
 		}
-		rules = append(rules, rule{compiled, advice})
+		set.rules = append(set.rules, rule{compiled, advice})
+		patterns = append(patterns, pattern)
 	}
-	return rules, nil
+	var err error
+	set.any, err = regexp.Compile(asWord(strings.Join(patterns, "|")))
+	return set, err
+}
+
+func asWord(pattern string) string { return `(?i)(^|[^\w-])(` + pattern + `)($|[^\w-])` }
+
+// problems returns the problems of the words in a text.
+func (s *ruleSet) problems(text string) (problems []string) {
+	text = allowed.ReplaceAllString(text, "")
+	if !s.any.MatchString(text) {
+		return nil
+	}
+	for _, rule := range s.rules {
+		if match := rule.pattern.FindStringSubmatch(text); match != nil {
+			problems = append(problems, fmt.Sprintf("%q: write %s", match[2], rule.advice))
+		}
+	}
+	return problems
 }
 
 // check returns the problems of one file.
-func check(rules []rule, name, content string) []string {
+func check(set *ruleSet, name, content string) []string {
 	var problems []string
 	report := func(line int, format string, arguments ...any) {
 		problems = append(problems, fmt.Sprintf("%s:%d: %s", name, line, fmt.Sprintf(format, arguments...)))
 	}
 	for _, piece := range texts(name, content) {
-		text := allowed.ReplaceAllString(piece.text, "")
-		for _, rule := range rules {
-			if match := rule.pattern.FindStringSubmatch(text); match != nil {
-				report(piece.line, "%q: write %s", match[2], rule.advice)
-			}
+		for _, problem := range set.problems(piece.text) {
+			report(piece.line, "%s", problem)
 		}
 		if piece.columns > maxColumns && !strings.Contains(piece.text, "://") {
 			report(piece.line, "%d columns: wrap the line at %d", piece.columns, maxColumns)

@@ -7,7 +7,7 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	rules, err := parseRules("folders? => directory\nis well => name the state\nAkri's agents => upstream Akri's\n")
+	set, err := parseRules("folders? => directory\nis well => name the state\nAkri's agents => upstream Akri's\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestCheck(t *testing.T) {
 		"other files":    {"a.png", "folder", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := strings.Join(check(rules, c.file, c.content), "\n")
+			got := strings.Join(check(set, c.file, c.content), "\n")
 			if got != c.want {
 				t.Fatalf("got %q, want %q", got, c.want)
 			}
@@ -39,11 +39,11 @@ func TestCheck(t *testing.T) {
 }
 
 func TestRulesCompile(t *testing.T) {
-	rules, err := parseRules(words)
+	set, err := parseRules(words)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slices.ContainsFunc(rules, func(r rule) bool { return r.advice == "" }) {
+	if slices.ContainsFunc(set.rules, func(r rule) bool { return r.advice == "" }) {
 		t.Fatal("a rule has no advice")
 	}
 }
