@@ -76,7 +76,7 @@ func TestFloodOfOneNode(t *testing.T) {
 	var refused atomic.Int64
 	stop := f.flood(r, flooder, &refused)
 	defer stop()
-	for calls := 0; calls < 50 || refused.Load() < 500; calls++ {
+	for calls := 0; calls < 20 || refused.Load() < 500; calls++ {
 		require.NoError(t, call())
 	}
 	require.Less(t, peak(), memoryLimit)
