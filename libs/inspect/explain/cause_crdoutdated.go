@@ -20,8 +20,8 @@ func crdOutdated(t target, report func(Cause)) {
 }
 
 // outdated explains a CustomResourceDefinition.
-func (s *Snapshot) outdated(definition Requirement) Cause {
-	_, namespace := s.release()
+func (in *Installation) outdated(definition Requirement) Cause {
+	_, namespace := in.release()
 	name := definition.Subject.Name
 	// The chart has no workloads, so that the command restarts nothing.
 	cause := Cause{

@@ -20,8 +20,8 @@ func noDeviceSelected(t target, report func(Cause)) {
 		if len(r.selected) >= r.count() {
 			continue
 		}
-		closest := t.closest(&r)
-		cause := Cause{Message: fmt.Sprintf("no device of the DeviceClass %s matches the %s", r.DeviceClassName, &r), Evidence: linesOf(closest)}
+		near := closest(t.Selectors, &r)
+		cause := Cause{Message: fmt.Sprintf("no device of the DeviceClass %s matches the %s", r.DeviceClassName, &r), Evidence: linesOf(near)}
 		switch {
 		case len(r.selected) > 0:
 			cause.Message = fmt.Sprintf("%s of the DeviceClass %s, of %d that are needed, for the %s",
@@ -34,7 +34,7 @@ func noDeviceSelected(t target, report func(Cause)) {
 			remedy("List the devices that exist.", "kubectl akri devices --all-namespaces"),
 			r.claim.edit(t.pod, "Correct the request."),
 		}
-		if slices.ContainsFunc(closest, nearMiss.lacksAttribute) {
+		if slices.ContainsFunc(near, nearMiss.lacksAttribute) {
 			cause.Remedies = append(cause.Remedies, remedy("Or publish the property as an attribute, if the device has it.",
 				"kubectl annotate configuration.akri.sh CONFIGURATION --namespace NAMESPACE %s=PROPERTY", akriv0.PropertiesAnnotation))
 		}
@@ -55,11 +55,11 @@ func (m nearMiss) lacksAttribute() bool {
 }
 
 // closest returns the devices of the class that match the most of the selectors.
-func (s *Snapshot) closest(r *request) []nearMiss {
+func closest(selectors Selectors, r *request) []nearMiss {
 	var found []nearMiss
 	for _, c := range r.devices {
-		if mismatches := s.mismatches(r, c); len(mismatches) > 0 {
-			found = append(found, nearMiss{c.instance.Namespace + "/" + c.instance.Name, mismatches})
+		if missed := mismatches(selectors, r, c); len(missed) > 0 {
+			found = append(found, nearMiss{c.instance.Namespace + "/" + c.instance.Name, missed})
 		}
 	}
 	slices.SortStableFunc(found, func(a, b nearMiss) int { return cmp.Compare(len(a.mismatches), len(b.mismatches)) })

@@ -82,7 +82,7 @@ func (s *Snapshot) NodeWithoutCauses() []Cause {
 	return causes
 }
 
-func (s *Snapshot) tolerate(node NodeWithout) []Remedy {
+func (in *Installation) tolerate(node NodeWithout) []Remedy {
 	var tolerations []string
 	var taints []any
 	for _, taint := range node.Taints {
@@ -95,7 +95,7 @@ func (s *Snapshot) tolerate(node NodeWithout) []Remedy {
 	}
 	return []Remedy{
 		remedy("Remove the taint, if the node needs none.", "kubectl taint node %s"+strings.Repeat(" %s-", len(names)-1), names...),
-		s.restarting(s.upgrade("Or tolerate the taint.", "--set-json 'global.nodePlane.tolerations=["+strings.Join(tolerations, ",")+"]'", taints...)),
+		in.restarting(in.upgrade("Or tolerate the taint.", "--set-json 'global.nodePlane.tolerations=["+strings.Join(tolerations, ",")+"]'", taints...)),
 	}
 }
 

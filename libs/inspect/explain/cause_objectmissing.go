@@ -15,21 +15,21 @@ func objectsMissing(t target, report func(Cause)) {
 	}
 }
 
-func (s *Snapshot) objectMissing(unmet Requirement) Cause {
+func (in *Installation) objectMissing(unmet Requirement) Cause {
 	object := unmet.Subject
 	return Cause{
 		ID: ObjectMissing, Subject: &object,
-		Message:  "the " + object.Kind + " " + object.Namespace + "/" + object.Name + " does not exist; " + s.consequence(unmet),
-		Remedies: []Remedy{s.upgrade("Let Helm create what is missing.", "")},
+		Message:  "the " + object.Kind + " " + object.Namespace + "/" + object.Name + " does not exist; " + in.consequence(unmet),
+		Remedies: []Remedy{in.upgrade("Let Helm create what is missing.", "")},
 	}
 }
 
-func (s *Snapshot) consequence(unmet Requirement) string {
+func (in *Installation) consequence(unmet Requirement) string {
 	object := unmet.Subject
-	switch isOfWebhook := slices.ContainsFunc(s.webhookServices(), func(service serviceReference) bool {
+	switch isOfWebhook := slices.ContainsFunc(in.webhookServices(), func(service serviceReference) bool {
 		return service.Name == object.Name && service.Namespace == object.Namespace
 	}); {
-	case isOfWebhook && s.refusesWithoutWebhook():
+	case isOfWebhook && in.refusesWithoutWebhook():
 		return refusesConfigurations
 	case isOfWebhook:
 		return "invalid Configurations are only found later"

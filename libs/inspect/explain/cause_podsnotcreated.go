@@ -34,7 +34,7 @@ func (s *Snapshot) podsNotCreated(service Service) *Cause {
 }
 
 // allowPods returns the remedies for a message of the API server, which has no code for it.
-func (s *Snapshot) allowPods(service Service, message string) []Remedy {
+func (in *Installation) allowPods(service Service, message string) []Remedy {
 	describe := remedy("Read what the API server states.", "kubectl describe %s %s --namespace %s", strings.ToLower(service.Kind), service.Name, service.Namespace)
 	switch {
 	case strings.Contains(message, "exceeded quota"), strings.Contains(message, "failed quota"):
@@ -42,12 +42,12 @@ func (s *Snapshot) allowPods(service Service, message string) []Remedy {
 	case strings.Contains(message, "violates PodSecurity"):
 		return []Remedy{
 			remedy("Allow such Pods in the namespace.", "kubectl label namespace %s --overwrite pod-security.kubernetes.io/enforce=privileged", service.Namespace),
-			s.restarting(s.upgrade("Or give the services of nodes a namespace of their own.", "--set global.nodePlane.namespace=NODE-NAMESPACE")),
+			in.restarting(in.upgrade("Or give the services of nodes a namespace of their own.", "--set global.nodePlane.namespace=NODE-NAMESPACE")),
 		}
 	case isOfLimitRange(message):
 		return []Remedy{
 			remedy("Compare the LimitRange with the resources of the service.", "kubectl describe limitrange --namespace %s", service.Namespace),
-			s.upgrade("Change the resources of the service.", "--set %s.resources.limits.memory=MEMORY", service.Component).
+			in.upgrade("Change the resources of the service.", "--set %s.resources.limits.memory=MEMORY", service.Component).
 				interrupting(service.Kind, service.Namespace, service.Name),
 		}
 	default:

@@ -58,10 +58,10 @@ func propertySources(c *akriv0.Configuration) []akriv0.Subject {
 }
 
 // instanceWriterAccount returns the user name of the service account of instance-writer.
-func (s *Snapshot) instanceWriterAccount() string {
-	_, namespace := s.release()
+func (in *Installation) instanceWriterAccount() string {
+	_, namespace := in.release()
 	account := "akri-" + InstanceWriter
-	for _, d := range ofComponents(s.Deployments, InstanceWriter) {
+	for _, d := range ofComponents(in.Deployments, InstanceWriter) {
 		account = cmp.Or(d.Spec.Template.Spec.ServiceAccountName, account)
 	}
 	return "system:serviceaccount:" + namespace + ":" + account

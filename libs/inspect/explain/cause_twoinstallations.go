@@ -21,9 +21,9 @@ func init() {
 }
 
 // twoInstallations returns the cause if several releases have an instance-writer, or nil.
-func (s *Snapshot) twoInstallations() *Cause {
+func (in *Installation) twoInstallations() *Cause {
 	var releases []string
-	for _, d := range ofComponents(s.Deployments, InstanceWriter) {
+	for _, d := range ofComponents(in.Deployments, InstanceWriter) {
 		releases = append(releases, releaseOf(d))
 	}
 	slices.Sort(releases)

@@ -41,17 +41,17 @@ func volumeNotMounted(t target, report func(Cause)) {
 }
 
 // provideVolume returns the remedies for a volume in the spec of a Pod.
-func (s *Snapshot) provideVolume(pod *corev1.Pod, volume corev1.Volume) []Remedy {
+func (in *Installation) provideVolume(pod *corev1.Pod, volume corev1.Volume) []Remedy {
 	switch value := hostValues[volume.Name]; {
 	case volume.HostPath != nil && value != "":
 		return []Remedy{
-			s.restarting(s.upgrade("Set the directory of the nodes instead of "+volume.HostPath.Path+".", "--set global.host.%s=DIRECTORY", value)),
+			in.restarting(in.upgrade("Set the directory of the nodes instead of "+volume.HostPath.Path+".", "--set global.host.%s=DIRECTORY", value)),
 		}
 	case volume.Projected != nil:
 		return []Remedy{
 			remedy("Check that instance-writer has published its CA certificates.",
 				"kubectl get configmap %s --namespace %s --output yaml", configMapOf(volume.Projected), pod.Namespace),
-			s.upgrade("If the ConfigMap does not exist, let Helm create it.", ""),
+			in.upgrade("If the ConfigMap does not exist, let Helm create it.", ""),
 		}
 	default:
 		return nil

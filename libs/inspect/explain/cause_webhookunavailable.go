@@ -23,12 +23,12 @@ func webhookUnavailable(t target, report func(Cause)) {
 }
 
 // servesRequiredWebhook reports whether the API server refuses Configurations without the service.
-func (s *Snapshot) servesRequiredWebhook(service Service) bool {
-	return service.Component == brokerController && s.refusesWithoutWebhook()
+func (in *Installation) servesRequiredWebhook(service Service) bool {
+	return service.Component == brokerController && in.refusesWithoutWebhook()
 }
 
-func (s *Snapshot) refusesWithoutWebhook() bool {
-	return slices.ContainsFunc(s.Webhooks, func(configuration admissionregistrationv1.ValidatingWebhookConfiguration) bool {
+func (in *Installation) refusesWithoutWebhook() bool {
+	return slices.ContainsFunc(in.Webhooks, func(configuration admissionregistrationv1.ValidatingWebhookConfiguration) bool {
 		return slices.ContainsFunc(configuration.Webhooks, func(w admissionregistrationv1.ValidatingWebhook) bool {
 			return w.FailurePolicy == nil || *w.FailurePolicy == admissionregistrationv1.Fail
 		})

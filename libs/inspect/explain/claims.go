@@ -173,7 +173,7 @@ type candidate struct {
 func (s *Snapshot) match(r *request) {
 	r.devices = s.candidates(r.DeviceClassName)
 	for _, c := range r.devices {
-		if len(r.Selectors) > 0 && s.Selectors == nil || len(s.mismatches(r, c)) > 0 {
+		if len(r.Selectors) > 0 && s.Selectors == nil || len(mismatches(s.Selectors, r, c)) > 0 {
 			continue
 		}
 		r.selected = append(r.selected, c)
@@ -225,18 +225,18 @@ func (m mismatch) String() string {
 
 // mismatches returns the terms of the first selector that does not select the device, without those
 // that do, or nothing if all selectors select it.
-func (s *Snapshot) mismatches(r *request, c candidate) []mismatch {
+func mismatches(selectors Selectors, r *request, c candidate) []mismatch {
 	for _, selector := range r.Selectors {
 		if selector.CEL == nil {
 			continue
 		}
-		if matches, err := s.Selectors.Matches(selector.CEL.Expression, akriv0.Driver, c.device); matches && err == nil {
+		if matches, err := selectors.Matches(selector.CEL.Expression, akriv0.Driver, c.device); matches && err == nil {
 			continue
 		}
 
 		var missed []mismatch
-		for _, term := range s.Selectors.Terms(selector.CEL.Expression) {
-			if matches, err := s.Selectors.Matches(term, akriv0.Driver, c.device); err != nil || !matches {
+		for _, term := range selectors.Terms(selector.CEL.Expression) {
+			if matches, err := selectors.Matches(term, akriv0.Driver, c.device); err != nil || !matches {
 				missed = append(missed, mismatch{term, err})
 			}
 		}

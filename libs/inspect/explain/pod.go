@@ -206,25 +206,6 @@ func (s *Snapshot) UsesClaims(node string) bool {
 	return found != nil && s.usesClaims(found)
 }
 
-// ResourcesNamespace returns the namespace of the ConfigMap with how Pods get devices, if the
-// installation can have one.
-func (s *Snapshot) ResourcesNamespace() string {
-	for _, controller := range ofComponents(s.Deployments, draController) {
-		return controller.Namespace
-	}
-	return ""
-}
-
-// usesClaims reports whether Pods on the node get devices through ResourceClaims. The kubelet of
-// such a node advertises no resources of Akri. dra-controller runs also with the agent.
-func (s *Snapshot) usesClaims(node *corev1.Node) bool {
-	if s.Resources != "" {
-		return akriv0.ResourcesOf(node, s.Resources) == akriv0.ResourcesDRA
-	}
-	return node.Labels[akriv0.ResourcesLabel] != akriv0.ResourcesDevicePlugin &&
-		(len(ofComponents(s.DaemonSets, draKubeletPlugin)) > 0 || len(ofComponents(s.Deployments, draController)) > 0)
-}
-
 // podLinks returns the links of a Pod that exists.
 func (s *Snapshot) podLinks(pod *corev1.Pod) []Link {
 	links := []Link{works(LinkCreated, pod.Namespace+"/"+pod.Name), s.scheduledLink(pod)}
@@ -325,13 +306,13 @@ func (s *Snapshot) slotLink(pod *corev1.Pod) Link {
 
 	switch cause := t.firstCause(LinkSlot); {
 	case cause != nil && cause.byEvent:
-		e := s.start(pod, "prepared ResourceClaims")
+		e := start(pod, "prepared ResourceClaims")
 		e.cause = *cause
 		return s.expect(LinkSlot, cmp.Or(strings.Join(held, ", "), "none yet"), e)
 	case cause != nil:
 		return broken(LinkSlot, *cause)
 	case missing != "":
-		return s.expect(LinkSlot, "none yet", s.start(pod, "a slot"))
+		return s.expect(LinkSlot, "none yet", start(pod, "a slot"))
 	default:
 		return works(LinkSlot, cmp.Or(strings.Join(held, ", "), "none is needed"))
 	}
@@ -387,7 +368,7 @@ func (s *Snapshot) containerLink(pod *corev1.Pod) Link {
 	cause := target{Snapshot: s, pod: pod}.firstCause(LinkContainer)
 	switch {
 	case cause != nil && cause.byEvent:
-		e := s.start(pod, "containers that run")
+		e := start(pod, "containers that run")
 		e.cause = *cause
 		return s.expect(LinkContainer, "starting", e)
 	case cause != nil:
@@ -397,9 +378,9 @@ func (s *Snapshot) containerLink(pod *corev1.Pod) Link {
 	case pod.Status.Phase == corev1.PodRunning && PodReady(pod):
 		return works(LinkContainer, "all are ready")
 	case pod.Status.Phase == corev1.PodRunning:
-		return s.expect(LinkContainer, "not ready yet", s.start(pod, "a Pod that is ready"))
+		return s.expect(LinkContainer, "not ready yet", start(pod, "a Pod that is ready"))
 	default:
-		return s.expect(LinkContainer, "starting", s.start(pod, "containers that run"))
+		return s.expect(LinkContainer, "starting", start(pod, "containers that run"))
 	}
 }
 
@@ -408,7 +389,7 @@ func (s *Snapshot) containerLink(pod *corev1.Pod) Link {
 const startTimeout = 5 * time.Minute
 
 // start is the expectation that a Pod on a node starts.
-func (s *Snapshot) start(pod *corev1.Pod, awaited string) expectation {
+func start(pod *corev1.Pod, awaited string) expectation {
 	since := []metav1.Time{pod.CreationTimestamp}
 	if pod.Status.StartTime != nil {
 		since = append(since, *pod.Status.StartTime)

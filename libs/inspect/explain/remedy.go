@@ -76,33 +76,33 @@ func readLogs(pod *corev1.Pod) Remedy {
 }
 
 // readPods returns the remedies to look at the Pod of the service, or of the agent, on the node.
-func (s *Snapshot) readPods(text, node, service string) []Remedy {
+func (in *Installation) readPods(text, node, service string) []Remedy {
 	return []Remedy{
-		remedy(text, "kubectl get pods --output wide %s --field-selector spec.nodeName=%s", s.selectPods(service), node),
-		s.readServiceLogs("Read its logs.", service),
+		remedy(text, "kubectl get pods --output wide %s --field-selector spec.nodeName=%s", in.selectPods(service), node),
+		in.readServiceLogs("Read its logs.", service),
 	}
 }
 
 // readServiceLogs is the remedy to read the logs of the service, or of the agent, on all nodes.
-func (s *Snapshot) readServiceLogs(text, service string) Remedy {
-	return remedy(text, "kubectl logs --tail=50 --prefix %s", s.selectPods(service))
+func (in *Installation) readServiceLogs(text, service string) Remedy {
+	return remedy(text, "kubectl logs --tail=50 --prefix %s", in.selectPods(service))
 }
 
-func (s *Snapshot) selectPods(service string) fragment {
-	return fragment(fmt.Sprintf("--namespace %s --selector '%s in (%s,%s)'", s.nodeNamespace(), ComponentLabel, service, agent))
+func (in *Installation) selectPods(service string) fragment {
+	return fragment(fmt.Sprintf("--namespace %s --selector '%s in (%s,%s)'", in.nodeNamespace(), ComponentLabel, service, agent))
 }
 
 // upgrade is the remedy to upgrade Akri's release, with changed values if there are any. They are a
 // format for the arguments. Callers add what it restarts: Pods of which the values change the spec.
 // Without them it restarts nothing, because the chart is that of the installed version.
-func (s *Snapshot) upgrade(text, values string, arguments ...any) Remedy {
-	release, namespace := s.release()
+func (in *Installation) upgrade(text, values string, arguments ...any) Remedy {
+	release, namespace := in.release()
 	return remedy(text, "helm upgrade %s charts/akri --namespace %s --reset-then-reuse-values "+values, append([]any{release, namespace}, arguments...)...)
 }
 
 // restarting adds that the command restarts services of Akri's release.
-func (s *Snapshot) restarting(r Remedy) Remedy {
-	release, namespace := s.release()
+func (in *Installation) restarting(r Remedy) Remedy {
+	release, namespace := in.release()
 	return r.interrupting("Release", namespace, release)
 }
 

@@ -27,21 +27,21 @@ type Requirement struct {
 
 // Needed returns the objects that the installation needs. The chart has created them, and nothing
 // creates them again. Processes that run can go on for a while without them.
-func (s *Snapshot) Needed() []akriv0.Subject {
+func (in *Installation) Needed() []akriv0.Subject {
 	var needed []akriv0.Subject
 	add := func(kind, namespace, name string) {
 		if object := *subject(kind, namespace, name); name != "" && !slices.Contains(needed, object) {
 			needed = append(needed, object)
 		}
 	}
-	for _, service := range s.webhookServices() {
+	for _, service := range in.webhookServices() {
 		add("Service", service.Namespace, service.Name)
 	}
-	for i := range s.DaemonSets {
-		addVolumes(&s.DaemonSets[i], s.DaemonSets[i].Spec.Template.Spec.Volumes, add)
+	for i := range in.DaemonSets {
+		addVolumes(&in.DaemonSets[i], in.DaemonSets[i].Spec.Template.Spec.Volumes, add)
 	}
-	for i := range s.Deployments {
-		d := &s.Deployments[i]
+	for i := range in.Deployments {
+		d := &in.Deployments[i]
 		addVolumes(d, d.Spec.Template.Spec.Volumes, add)
 		if d.Labels[ComponentLabel] == InstanceWriter {
 			add("Service", d.Namespace, d.Name)
@@ -88,10 +88,10 @@ func mountsSecret(volumes []corev1.Volume) bool {
 type serviceReference = admissionregistrationv1.ServiceReference
 
 // webhookServices returns the Services that the API server calls before it stores Configurations.
-func (s *Snapshot) webhookServices() []serviceReference {
+func (in *Installation) webhookServices() []serviceReference {
 	var services []serviceReference
-	for i := range s.Webhooks {
-		for _, registered := range s.Webhooks[i].Webhooks {
+	for i := range in.Webhooks {
+		for _, registered := range in.Webhooks[i].Webhooks {
 			if service := registered.ClientConfig.Service; service != nil {
 				services = append(services, *service)
 			}
@@ -127,9 +127,9 @@ func (s *Snapshot) missingDefinition() *Cause {
 }
 
 // unmetCause explains what is missing.
-func (s *Snapshot) unmetCause(unmet Requirement) Cause {
+func (in *Installation) unmetCause(unmet Requirement) Cause {
 	if unmet.Subject.Kind == SubjectDefinition {
-		return s.outdated(unmet)
+		return in.outdated(unmet)
 	}
-	return s.objectMissing(unmet)
+	return in.objectMissing(unmet)
 }

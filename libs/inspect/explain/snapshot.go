@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
@@ -24,6 +22,8 @@ import (
 
 // Snapshot has the objects that explanations follow from, of all namespaces.
 type Snapshot struct {
+	Installation
+
 	// Now is the time by the clock of the API server. Zero is the time of this machine.
 	Now time.Time
 	// Sightings are when a process that runs for longer has first seen what is waited for. Without
@@ -48,10 +48,6 @@ type Snapshot struct {
 	Unprepared []corev1.Event
 	// Selectors evaluates the selectors of claims. If it is nil, nothing follows from them.
 	Selectors Selectors
-	// DaemonSets, Deployments and Webhooks are those of Akri.
-	DaemonSets  []appsv1.DaemonSet
-	Deployments []appsv1.Deployment
-	Webhooks    []admissionregistrationv1.ValidatingWebhookConfiguration
 	// Warnings are the Warning Events in the namespaces of Akri. They are evidence only: any user
 	// who may create Events can write any text.
 	Warnings []corev1.Event
@@ -64,9 +60,6 @@ type Snapshot struct {
 	// OneNamespace is true if Pods, Jobs, Configurations or Instances are only those of one
 	// namespace, or of some, because the user may not list those of others.
 	OneNamespace bool
-	// Resources is how Pods get devices, as the cluster has decided it. It is empty if the chart
-	// decides that, if nothing is decided yet, and if the user may not read it.
-	Resources string
 	// Unmet are the objects that Akri needs, and that are missing or not of this version.
 	Unmet []Requirement
 
@@ -198,34 +191,4 @@ func podHas(pod *corev1.Pod, kind corev1.PodConditionType) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == kind && c.Status == corev1.ConditionTrue
 	})
-}
-
-// release returns the name and namespace of Akri's Helm release, as far as they are known.
-func (s *Snapshot) release() (name, namespace string) {
-	for _, d := range ofComponents(s.Deployments, InstanceWriter) {
-		return cmp.Or(d.Labels[releaseLabel], PartOf), d.Namespace
-	}
-	return PartOf, "akri-system"
-}
-
-// Namespaces returns the namespaces of Akri.
-func (s *Snapshot) Namespaces() []string {
-	var namespaces []string
-	for i := range s.DaemonSets {
-		namespaces = append(namespaces, s.DaemonSets[i].Namespace)
-	}
-	for i := range s.Deployments {
-		namespaces = append(namespaces, s.Deployments[i].Namespace)
-	}
-	slices.Sort(namespaces)
-	return slices.Compact(namespaces)
-}
-
-// nodeNamespace returns the namespace of the node services.
-func (s *Snapshot) nodeNamespace() string {
-	if len(s.DaemonSets) > 0 {
-		return s.DaemonSets[0].Namespace
-	}
-	_, namespace := s.release()
-	return namespace
 }

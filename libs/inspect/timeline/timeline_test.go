@@ -18,7 +18,7 @@ import (
 func observe(r *timeline.Recorder, s *explain.Snapshot, now time.Time) bool {
 	return r.Observe(&explain.Snapshot{
 		Now: s.Now, Configurations: s.Configurations, Instances: s.Instances, Nodes: s.Nodes, Pods: s.Pods,
-		DaemonSets: s.DaemonSets, Deployments: s.Deployments, Webhooks: s.Webhooks,
+		Installation: s.Installation,
 	}, now)
 }
 
