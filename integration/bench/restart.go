@@ -13,11 +13,12 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// serviceRestarts are few: the kubelet delays each further restart of a container by twice the time.
+// serviceRestarts are few: the kubelet delays each further restart of a container by twice the
+// time.
 const serviceRestarts = 2
 
-// restart kills the container of the form's service on each node and creates a Pod with a device. It
-// returns how long those that no kubelet refuses take after the services are ready again until
+// restart kills the container of the form's service on each node and creates a Pod with a device.
+// It returns how long those that no kubelet refuses take after the services are ready again until
 // their containers run: 0 if a container runs before that.
 func (b *bench) restart(ctx context.Context, form form) (result waits, err error) {
 	b.progress("restarting %s %d times while a Pod waits", form.service, serviceRestarts)
