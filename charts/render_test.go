@@ -455,16 +455,16 @@ func TestAutoWithoutAPI(t *testing.T) {
 	without, err := server.Join(t.Context(), "--runtime-config=resource.k8s.io/v1=false")
 	require.NoError(t, err)
 	t.Cleanup(without.Stop)
-	rendered, err := render(t, "--values", "testdata/auto.values.yaml", "--no-hooks")
+	rendered, err := render(t, "--values", "testdata/auto.values.yaml", "--no-hooks", "--namespace", "decided")
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "auto.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(rendered), 0o600))
 	config := "--kubeconfig=" + kubeconfigOf(t, without)
-	_, err = run(t, "kubectl", config, "create", "namespace", "akri-system")
+	_, err = run(t, "kubectl", config, "create", "namespace", "decided")
 	require.NoError(t, err)
-	_, err = run(t, "kubectl", config, "create", "--dry-run=server", "-f", file)
+	_, err = run(t, "kubectl", config, "apply", "--dry-run=server", "-f", file) // other tests have created some
 	require.NoError(t, err)
-	_, err = run(t, "kubectl", config, "delete", "namespace", "akri-system", "--wait=false")
+	_, err = run(t, "kubectl", config, "delete", "namespace", "decided", "--wait=false")
 	require.NoError(t, err)
 }
 
