@@ -38,30 +38,57 @@ func TestAuto(t *testing.T) {
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
 		selectForm(decidedAgent())
 	}
-	require.NoError(t, akri.Install(t.Context()))
+	require.NoError(t, akri.Install(t.Context(), "global.resources=devicePlugin"))
 	inOrder(t,
+		keptDevicePlugins,
 		decidedCluster,
 		movedNode,
 		uninstallDRA,
 	)
 }
 
-// decidedCluster checks that the API servers, which have all features, make the cluster use Dynamic
-// Resource Allocation, and that a node with the label has device plugins.
-func decidedCluster(t *testing.T) {
-	var record *corev1.ConfigMap
+// keptDevicePlugins upgrades an installation with device plugins. It keeps them, and its brokers
+// run on. Then it installs Akri again.
+func keptDevicePlugins(t *testing.T) {
+	manifest := echoConfiguration("e2e-kept", 2, broker, "foo0")
+	require.NoError(t, akri.ApplyText(t.Context(), manifest))
+	brokers := awaitBrokers(t, "default", "e2e-kept", 2)
+	require.NoError(t, akri.Install(t.Context()))
+	awaitDecision(t, akriv0.ResourcesDevicePlugin, akriv0.ResourcesInstancesExist)
+	for _, pod := range brokers {
+		require.Nil(t, pod.Status.ExtendedResourceClaimStatus)
+		requireUnchanged(t, &pod)
+	}
+	require.Equal(t, podUIDs(brokers), podUIDs(awaitBrokers(t, "default", "e2e-kept", 2)))
+
+	require.NoError(t, akri.DeleteText(t.Context(), manifest))
+	_, err := akri.Uninstall(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, akri.Install(t.Context()))
+}
+
+// awaitDecision waits until the cluster has decided, and checks the record, which it returns.
+func awaitDecision(t *testing.T, resources, reason string) map[string]string {
+	t.Helper()
+	var record map[string]string
 	configMaps := akri.Kubernetes.CoreV1().ConfigMaps(mesh.Namespace)
 	ofRecord := metav1.ListOptions{FieldSelector: "metadata.name=" + akriv0.ResourcesConfigMap}
 	awaitObjects(t, "the decision", configMaps, ofRecord, func(found []corev1.ConfigMap) error {
 		if len(found) != 1 || found[0].Data[akriv0.ResourcesKey] == "" {
 			return errors.New("nothing is recorded")
 		}
-		record = &found[0]
+		record = found[0].Data
 		return nil
 	})
-	require.Equal(t, akriv0.ResourcesDRA, record.Data[akriv0.ResourcesKey], record.Data)
-	require.Equal(t, akriv0.ResourcesFeaturesComplete, record.Data[akriv0.ResourcesReasonKey])
+	require.Equal(t, resources, record[akriv0.ResourcesKey], record)
+	require.Equal(t, reason, record[akriv0.ResourcesReasonKey], record)
+	return record
+}
 
+// decidedCluster checks that the API servers, which have all features, make the cluster use Dynamic
+// Resource Allocation, and that a node with the label has device plugins.
+func decidedCluster(t *testing.T) {
+	record := awaitDecision(t, akriv0.ResourcesDRA, akriv0.ResourcesFeaturesComplete)
 	apply(t, echoConfiguration("e2e-decided", 2, broker, "foo0"))
 	checkForms(t, awaitBrokers(t, "default", "e2e-decided", 2), "")
 	owner, err := akri.Kubernetes.ResourceV1().DeviceClasses().Get(t.Context(), akriv0.Driver, metav1.GetOptions{})
@@ -69,7 +96,7 @@ func decidedCluster(t *testing.T) {
 	require.Equal(t, "ClusterRole", owner.OwnerReferences[0].Kind)
 	text, err := kubectlAkri(t.Context(), "check")
 	require.NoError(t, err, text)
-	require.Contains(t, text, "dra, decided at "+record.Data[akriv0.ResourcesDecidedAtKey])
+	require.Contains(t, text, "dra, decided at "+record[akriv0.ResourcesDecidedAtKey])
 
 	node := akri.Cluster.Nodes()[1]
 	setResources(t, node, akriv0.ResourcesDevicePlugin)
