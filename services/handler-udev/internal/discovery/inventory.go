@@ -26,7 +26,7 @@ type Database interface {
 	Udevd() (running, busy bool)
 }
 
-// Inventory serves Discover calls. Changed, Removed and Resync report what happened to
+// Inventory serves Discover calls. Changed, Removed, Deleted and Resync report what happened to
 // devices.
 type Inventory struct {
 	database Database
@@ -152,6 +152,9 @@ func (i *Inventory) Removed(devpath, entry string, notBefore time.Time) {
 	i.pending.add(devpath, true)
 	i.pending.addDelayed(devpath, removalDelay)
 }
+
+// Deleted reports that udevd deleted an entry of its database.
+func (i *Inventory) Deleted(entry string) { i.waiting.delete(entry) }
 
 // Resync reports that any device may have changed, and that events may have been lost.
 func (i *Inventory) Resync() {

@@ -35,7 +35,7 @@ type waiting struct {
 	devices  map[string]wait // by devpath
 
 	mu      sync.Mutex
-	removed map[string]time.Time // by entry
+	removed map[string]removal // by entry
 	// unsure means that entries may be those of removed devices, because not all removals are known
 	// that udevd has not processed.
 	unsure bool
@@ -48,10 +48,22 @@ type wait struct {
 	expired bool
 }
 
+// removal is the last removal of a device with an entry. udevd deletes the entry some time later.
+// Another device that is plugged in meanwhile can have the same device number and thus the entry of
+// the removed device.
+type removal struct {
+	// at is a time before the removal. Older entries are those of the removed device.
+	at time.Time
+	// expected is the number of deletions of the entry that udevd has not done yet. Until then,
+	// newer entries can be those of the removed device, too: udevd also adds an entry for a device
+	// that was removed before udevd has examined it.
+	expected int
+}
+
 func newWaiting(database Database, timedOut func(), log *zap.Logger) *waiting {
 	return &waiting{
 		database: database, timedOut: timedOut, log: log,
-		devices: map[string]wait{}, removed: map[string]time.Time{}, unsure: true,
+		devices: map[string]wait{}, removed: map[string]removal{}, unsure: true,
 	}
 }
 
@@ -62,28 +74,43 @@ func (w *waiting) lost() {
 	w.unsure = true
 }
 
-// remove records that the kernel has removed the device with an entry, not before a time. udevd
-// deletes the entry some time later. Another device that is plugged in meanwhile can have the same
-// device number and thus the entry of the removed device.
+// remove records that the kernel has removed the device with an entry, not before a time.
 func (w *waiting) remove(entry string, notBefore time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.removed) >= maxChanges {
-		maps.DeleteFunc(w.removed, func(_ string, at time.Time) bool { return time.Since(at) > initializationTimeout })
+		maps.DeleteFunc(w.removed, func(_ string, r removal) bool { return time.Since(r.at) > initializationTimeout })
 	}
 	if len(w.removed) >= maxChanges {
 		w.unsure = true
 		return
 	}
-	w.removed[entry] = notBefore
+	w.removed[entry] = removal{at: notBefore, expected: w.removed[entry].expected + 1}
 }
 
-// isOwn reports whether an entry that was added at a time is that of the device that has it now.
+// delete records that udevd has deleted an entry.
+func (w *waiting) delete(entry string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if r := w.removed[entry]; r.expected > 0 {
+		r.expected--
+		w.removed[entry] = r
+	}
+}
+
+// isOwn reports whether an entry that was added at a time is that of the device that has it now. If
+// udevd has no events, it has processed all removals.
 func (w *waiting) isOwn(entry string, at time.Time, busy bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.unsure = w.unsure && busy
-	return !w.unsure && (at.IsZero() || !at.Before(w.removed[entry]))
+	if !busy {
+		w.unsure = false
+		for name, r := range w.removed {
+			w.removed[name] = removal{at: r.at}
+		}
+	}
+	r := w.removed[entry]
+	return !w.unsure && r.expected == 0 && (at.IsZero() || !at.Before(r.at))
 }
 
 // contains reports whether the device must not be listed yet.

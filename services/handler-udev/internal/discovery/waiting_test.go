@@ -131,6 +131,11 @@ func TestEntryOfRemovedDevice(t *testing.T) {
 		f.kernel.initialize(other, time.Now(), nil)
 		f.inventory.Changed(other)
 		synctest.Wait()
+		require.Empty(t, f.last(), "udevd adds an entry for a removed device")
+		f.inventory.Deleted("b8:0")
+		f.kernel.initialize(other, time.Now(), nil)
+		f.inventory.Changed(other)
+		synctest.Wait()
 		require.Equal(t, []string{other}, f.last(), "although udevd has further events")
 	})
 }

@@ -217,8 +217,13 @@ func (w *world) processEvent(lose bool) {
 		d.kind = withoutEntry // it looks the same
 	case lose:
 	case next.action == "remove":
+		if _, exists := w.database[d.id]; exists {
+			w.inventory.Deleted(d.id)
+		}
 		delete(w.database, d.id)
 		w.show(d.id)
+	case !d.present && d.kind == withNumber: // udevd adds an entry anyway
+		w.store(d)
 	case d.present && d.kind != withoutEntry:
 		w.rename(d)
 		w.store(d)

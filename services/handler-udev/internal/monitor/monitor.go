@@ -31,6 +31,8 @@ type Handler interface {
 	// Removed reports that the kernel removed the device, whose entry in the udev database has a
 	// name, not before a time. Sysfs may still show the device for a moment.
 	Removed(devpath, entry string, notBefore time.Time)
+	// Deleted reports that udevd deleted the entry with a name.
+	Deleted(entry string)
 	// Resync reports that any device may have changed.
 	Resync()
 }
@@ -108,8 +110,12 @@ func (m *Monitor) watchDatabase(ctx context.Context) {
 				m.Handler.Resync()
 			}
 		case event := <-watcher.Events:
-			if event.Has(fsnotify.Create) || event.Has(fsnotify.Write) {
-				m.databaseChanged(filepath.Base(event.Name))
+			switch entry := filepath.Base(event.Name); {
+			case strings.HasPrefix(entry, "."): // udevd writes to such a file before it renames it
+			case event.Has(fsnotify.Remove):
+				m.Handler.Deleted(entry)
+			case event.Has(fsnotify.Create) || event.Has(fsnotify.Write):
+				m.databaseChanged(entry)
 			}
 		case err := <-watcher.Errors:
 			if errors.Is(err, fsnotify.ErrEventOverflow) {
@@ -120,12 +126,8 @@ func (m *Monitor) watchDatabase(ctx context.Context) {
 	}
 }
 
-// databaseChanged handles a change of the file with the device id as its name. udevd writes to a
-// file with a leading dot before it renames it.
+// databaseChanged handles a change of the file with the device id as its name.
 func (m *Monitor) databaseChanged(id string) {
-	if strings.HasPrefix(id, ".") {
-		return
-	}
 	if devpath, ok := m.Devpath(id); ok {
 		m.Handler.Changed(devpath)
 	}

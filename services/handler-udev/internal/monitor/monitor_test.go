@@ -29,7 +29,8 @@ func (r recorder) Changed(devpath string) { r.add("changed " + devpath) }
 func (r recorder) Removed(devpath, entry string, _ time.Time) {
 	r.add("removed " + devpath + " " + entry)
 }
-func (r recorder) Resync() { r.add("resync") }
+func (r recorder) Deleted(entry string) { r.add("deleted " + entry) }
+func (r recorder) Resync()              { r.add("resync") }
 
 func TestEvents(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -73,6 +74,8 @@ func TestDatabaseAppears(t *testing.T) {
 	for range 2 {
 		require.NoError(t, os.MkdirAll(directory, 0o700))
 		awaitEntry(t, calls, directory)
+		require.NoError(t, os.Remove(filepath.Join(directory, "entry")))
+		await(t, calls, "deleted entry")
 		require.NoError(t, os.RemoveAll(filepath.Dir(directory)))
 	}
 	cancel()
@@ -96,6 +99,21 @@ func awaitEntry(t *testing.T, calls recorder, directory string) {
 		case call := <-calls:
 			require.NotContains(t, call, "#")
 			if call == "changed /devices/test-entry" {
+				return
+			}
+		}
+	}
+}
+
+func await(t *testing.T, calls recorder, want string) {
+	t.Helper()
+	deadline := time.After(timeout)
+	for {
+		select {
+		case <-deadline:
+			require.FailNow(t, "timeout", want)
+		case call := <-calls:
+			if call == want {
 				return
 			}
 		}
