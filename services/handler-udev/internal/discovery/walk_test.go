@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,8 +84,26 @@ type world struct {
 	inventory *discovery.Inventory
 	stop      func()
 	started   time.Time
-	sent      []*handler.Device
-	lists     int
+
+	// A timer can send a list between two calls of synctest.Wait.
+	mu    sync.Mutex
+	sent  []*handler.Device
+	lists int
+}
+
+func (w *world) send(devices []*handler.Device) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sent = devices
+	w.lists++
+	return nil
+}
+
+// last returns the last list, and how many the handler has sent.
+func (w *world) last() ([]*handler.Device, int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sent, w.lists
 }
 
 // TestWalk plugs devices in and out in any order, with events that udevd or the handler receives
@@ -280,8 +299,9 @@ func (w *world) receiveChange(n int) {
 	w.inventory.Changed(d.path)
 	synctest.Wait()
 	stored := w.database[d.id]
-	if d.present && stored.serial == d.serial && !stored.at.Before(d.at) && len(w.queue) == 0 && w.lists > 0 {
-		require.True(w.t, slices.ContainsFunc(w.sent, func(device *handler.Device) bool {
+	sent, lists := w.last()
+	if d.present && stored.serial == d.serial && !stored.at.Before(d.at) && len(w.queue) == 0 && lists > 0 {
+		require.True(w.t, slices.ContainsFunc(sent, func(device *handler.Device) bool {
 			return device.GetProperties()["TRUE"] == d.serial
 		}), "%s is not listed", d.path)
 	}
@@ -300,7 +320,7 @@ func (w *world) loseEvents() {
 
 // start starts the handler, which lists the devices that exist.
 func (w *world) start() {
-	w.events, w.changes, w.sent, w.lists = nil, nil, nil, 0
+	w.events, w.changes, w.sent, w.lists = nil, nil, nil, 0 // the handler does not run
 	w.started = time.Now()
 	for _, d := range w.devices {
 		d.reported = time.Now()
@@ -312,11 +332,7 @@ func (w *world) start() {
 	go func() {
 		_ = w.inventory.Discover(ctx, handler.Request{
 			Details: `{udevRules: ['KERNEL=="disk*"'], properties: {TRUE: "ATTR{serial}", SERIAL: "ENV{SERIAL}"}}`,
-		}, func(devices []*handler.Device) error {
-			w.sent = devices
-			w.lists++
-			return nil
-		})
+		}, w.send)
 	}()
 }
 
@@ -324,12 +340,13 @@ func (w *world) start() {
 // handler counts.
 func (w *world) check() {
 	w.t.Helper()
-	if w.lists == 0 {
+	sent, lists := w.last()
+	if lists == 0 {
 		require.Less(w.t, time.Since(w.started), 15*time.Second, "no list")
 		return
 	}
 	listed := map[string]*handler.Device{}
-	for _, device := range w.sent {
+	for _, device := range sent {
 		serial := device.GetProperties()["TRUE"]
 		if first := listed[serial]; first != nil {
 			require.True(w.t, w.bySerial(serial).late, "listed twice: %s and %s", first.GetId(), device.GetId())
