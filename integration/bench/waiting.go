@@ -46,7 +46,7 @@ func (w waits) share() string { return fmt.Sprintf("%d of %d", w.refused, w.refu
 func (b *bench) waiting(ctx context.Context, rounds int) (result waits, err error) {
 	b.progress("plugging in a device %d times for which a Pod waits", rounds)
 	err = b.plugRounds(ctx, waitingConfiguration, rounds+1, func(ctx context.Context, uevents *devices.UeventSocket, round int) error {
-		took, refused, err := b.waitOnce(ctx, uevents)
+		took, refused, err := b.waitOnce(ctx, uevents, corev1.EnvVar{Name: startVariable, Value: fmt.Sprint(waitingName, round)})
 		if round > 0 {
 			result.refused += refused
 			result.took = append(result.took, took...)
@@ -56,9 +56,12 @@ func (b *bench) waiting(ctx context.Context, rounds int) (result waits, err erro
 	return result, err
 }
 
-// waitOnce returns no time if the Pod that waited was refused.
-func (b *bench) waitOnce(ctx context.Context, uevents *devices.UeventSocket) (took []time.Duration, refused int, err error) {
-	if refused, err = b.createWaiting(ctx); err != nil {
+// waitOnce returns no time if the Pod that waited was refused. The variable distinguishes the
+// container of the Pod from that of the previous one, which may still end.
+func (b *bench) waitOnce(
+	ctx context.Context, uevents *devices.UeventSocket, variable corev1.EnvVar,
+) (took []time.Duration, refused int, err error) {
+	if refused, err = b.createWaiting(ctx, variable); err != nil {
 		return nil, refused, err
 	}
 	defer func() { err = errors.Join(err, b.deletePod(context.WithoutCancel(ctx), waitingName)) }()
@@ -73,7 +76,7 @@ func (b *bench) waitOnce(ctx context.Context, uevents *devices.UeventSocket) (to
 		return nil, refused, err
 	}
 
-	ran, err := b.awaitContainer(ctx, waitingName, "UDEV_DEVNODE="+zram.Node())
+	ran, err := b.awaitContainer(ctx, waitingName, variable.Name+"="+variable.Value)
 	if ran {
 		took = []time.Duration{time.Since(plugged)}
 	} else {
@@ -118,10 +121,10 @@ func (b *bench) runsWith(variable string) bool {
 
 // createWaiting creates a Pod that waits for the device, and returns how many Pods a kubelet
 // refused before one waited.
-func (b *bench) createWaiting(ctx context.Context) (refused int, err error) {
+func (b *bench) createWaiting(ctx context.Context, variable corev1.EnvVar) (refused int, err error) {
 	pods := b.mesh.Kubernetes.CoreV1().Pods(namespace)
 	for {
-		if err := b.createPod(ctx, waitingName, waitingResource); err != nil {
+		if err := b.createPod(ctx, waitingName, waitingResource, variable); err != nil {
 			return refused, err
 		}
 		failed := false
