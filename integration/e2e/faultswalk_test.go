@@ -309,7 +309,7 @@ func (p walkedProbe) run(ctx context.Context) (got bool, why []explain.CauseID, 
 	}
 	for _, link := range explained.Links {
 		for _, cause := range link.Causes {
-			if link.State != explain.Works && !slices.Contains(why, cause.ID) {
+			if link.State != explain.Works && !slices.Contains(why, cause.ID) && !ofOtherHandler(cause) {
 				why = append(why, cause.ID)
 			}
 		}
@@ -385,4 +385,10 @@ func verdictOn(ctx context.Context, subject, namespace, name string) (state expl
 		}
 	}
 	return "", text, nil
+}
+
+// ofOtherHandler reports whether the cause is the state of a handler whose devices the walk does
+// not use. Without a registrar it is not ready some time later, but no Pod waits for it.
+func ofOtherHandler(cause explain.Cause) bool {
+	return cause.ID == explain.ServiceNotReady && cause.Subject != nil && cause.Subject.Name == "akri-udev-discovery-daemonset"
 }
