@@ -108,6 +108,7 @@ func (w *watcher) run(events <-chan fsnotify.Event, failures <-chan error) {
 		case poll == nil:
 			poll = time.After(pollInterval)
 		}
+
 		select {
 		case <-w.closing:
 			return

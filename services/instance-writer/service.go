@@ -139,12 +139,7 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 	})
 	objects.Instances.OnEvent(instanceServer.InstanceChanged)
 	if objects.Record != nil {
-		objects.Record.OnChange(func(string) { reconciler.Decided(); instanceServer.ResourcesChanged("") })
-		objects.Nodes.OnEvent(func(_, after *corev1.Node) {
-			if after != nil {
-				instanceServer.ResourcesChanged(after.Name)
-			}
-		})
+		sendResources(objects, reconciler, instanceServer)
 	}
 
 	s := &Service{
@@ -163,6 +158,16 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 		return nil, err
 	}
 	return s, nil
+}
+
+// sendResources sends nodes how their Pods get devices when the record of it or the node changes.
+func sendResources(objects *cluster.Cluster, reconciler *reconcile.Reconciler, nodes *server.Server) {
+	objects.Record.OnChange(func(string) { reconciler.Decided(); nodes.ResourcesChanged("") })
+	objects.Nodes.OnEvent(func(_, after *corev1.Node) {
+		if after != nil {
+			nodes.ResourcesChanged(after.Name)
+		}
+	})
 }
 
 // changesOf notifies of changes of the Configurations that nodes receive.
