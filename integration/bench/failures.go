@@ -65,6 +65,7 @@ func (b *bench) failures(ctx context.Context) error {
 		if err := b.mesh.Install(ctx, "global.resources="+form.value); err != nil {
 			return err
 		}
+
 		var refused []int
 		var recovered []time.Duration
 		for seed := range uint64(seeds) {
@@ -75,6 +76,7 @@ func (b *bench) failures(ctx context.Context) error {
 			}
 			refused, recovered = append(refused, count), append(recovered, took.Round(10*time.Millisecond))
 		}
+
 		slices.Sort(refused)
 		slices.Sort(recovered)
 		fmt.Fprintf(b.Out, "| %s | %d (%v) | %s (%v) |\n", form.name, refused[seeds/2], refused, recovered[seeds/2], recovered)
@@ -124,6 +126,7 @@ func (b *bench) fail(ctx context.Context, random *rand.Rand, services []string) 
 		pods, options.GracePeriodSeconds = b.mesh.Kubernetes.CoreV1().Pods(mesh.Namespace), new(int64)
 		selector = "app.kubernetes.io/component=" + services[random.IntN(len(services))]
 	}
+
 	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return fmt.Errorf("list Pods: %w", err)
@@ -132,6 +135,7 @@ func (b *bench) fail(ctx context.Context, random *rand.Rand, services []string) 
 	if len(running) == 0 {
 		return nil
 	}
+
 	slices.SortFunc(running, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	err = pods.Delete(ctx, running[random.IntN(len(running))].Name, options)
 	if err != nil {

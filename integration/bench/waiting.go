@@ -127,6 +127,7 @@ func (b *bench) createWaiting(ctx context.Context, variable corev1.EnvVar) (refu
 		if err := b.createPod(ctx, waitingName, waitingResource, variable); err != nil {
 			return refused, err
 		}
+
 		failed := false
 		err := mesh.AwaitObject(ctx, "a Pod that waits", pods, waitingName, func(pod *corev1.Pod) error {
 			failed = pod.Status.Phase == corev1.PodFailed
@@ -138,6 +139,7 @@ func (b *bench) createWaiting(ctx context.Context, variable corev1.EnvVar) (refu
 		if err != nil || !failed {
 			return refused, err
 		}
+
 		refused++
 		if err := b.deletePod(ctx, waitingName); err != nil {
 			return refused, err
