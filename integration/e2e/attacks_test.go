@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -36,7 +37,7 @@ import (
 // identities of one node, while clients make ten honest changes a second on the other node. All of
 // these succeed, a new Configuration gets its broker, no service restarts, and nothing of the other
 // node leaks. It prints latencies. AKRI_E2E_ATTACK is the duration (15s); if it is set, the changes
-// are made for the same time before the attack, too.
+// are made for the same time before the attack, and during the attack of one of the Pods, too.
 func TestAttacks(t *testing.T) {
 	selectForm(separate().resources())
 	require.NoError(t, akri.Install(t.Context(), "instance-writer.replicas=2"))
@@ -55,6 +56,10 @@ const (
 	// honestCalls is the number of calls that an honest client has in progress at most: kubelets
 	// make few at once.
 	honestCalls = 4
+	// editedConfigurations are edited by turns. They are more than the edits in progress, so that
+	// these seldom conflict with each other: the API server repeats an edit that conflicts, with
+	// the review of the webhook.
+	editedConfigurations = honestCalls + 1
 	// honestTimeout is long enough for a machine that is slow for other reasons.
 	honestTimeout = 2 * time.Minute
 	// baselineDuration is the time for which changes are made before the attack, so that the rates
@@ -96,6 +101,9 @@ spec:
       - {name: password, valueFrom: {secretKeyRef: {name: e2e-guarded, key: password}}}
 `
 
+// edited returns the name of the Configuration that an edit changes.
+func edited(edit int) string { return "e2e-edited-" + strconv.Itoa(edit%editedConfigurations) }
+
 // applyGuarded waits until the honest node receives what the hostile one must not.
 func applyGuarded(t *testing.T, honest string) {
 	t.Helper()
@@ -111,11 +119,14 @@ func applyGuarded(t *testing.T, honest string) {
 }
 
 func attacked(t *testing.T) {
-	duration := 15 * time.Second
-	if text := os.Getenv("AKRI_E2E_ATTACK"); text != "" {
+	duration, baseline := 15*time.Second, baselineDuration
+	text := os.Getenv("AKRI_E2E_ATTACK")
+	measured := text != ""
+	if measured {
 		var err error
 		duration, err = time.ParseDuration(text)
 		require.NoError(t, err)
+		baseline = duration
 	}
 	honestNode, hostileNode := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
 	apply(t, configurationOf("e2e-honest", "e2eHonest", ""))
@@ -128,7 +139,9 @@ func attacked(t *testing.T) {
 	apply(t, strings.Replace(configurationOf("e2e-foreign", "e2eHonest", ""), "namespace: default", "namespace: "+foreignNamespace, 1))
 	foreign := instanceName("e2e-foreign", id, honestNode.Name(), false)
 	awaitInstances(t, foreignNamespace, "e2e-foreign", foreign)
-	apply(t, echoConfiguration("e2e-edited", 1, "", "foo0"))
+	for i := range editedConfigurations {
+		apply(t, echoConfiguration(edited(i), 1, "", "foo0"))
+	}
 	apply(t, echoConfiguration("e2e-target", 1, "", "foo1"))
 	applyGuarded(t, honestNode.Name())
 	protected := instanceName("e2e-guarded", id, honestNode.Name(), false)
@@ -137,20 +150,24 @@ func attacked(t *testing.T) {
 	_, honest := callersOn(t, honestNode.Name())
 	client := instancev1.NewInstanceServiceClient(honest.connect(t, writerAddress(t)))
 	before := restartCounts(t)
-	baseline := baselineDuration
-	if os.Getenv("AKRI_E2E_ATTACK") != "" {
-		baseline = duration
-	}
 	without := change(t, "without attack", baseline, client, honestNode.Name(), instance)
-	stop := startAttack(t, hostileNode.Name(), "default/"+instance, foreignNamespace+"/"+foreign, "default/"+protected)
-	during := change(t, "during the attack", duration, client, honestNode.Name(), instance)
+	onBoth, onWebhook := attackCommands(t, hostileNode.Name(), "default/"+instance, foreignNamespace+"/"+foreign, "default/"+protected)
+	stops := map[string]func() attacks.Results{stolenNode: attackFrom(t, hostileNode.Name(), stolenNode, onBoth)}
+	if measured {
+		change(t, "during the attack of one Pod", duration, client, honestNode.Name(), instance)
+	}
+	stops[secondAttacker] = attackFrom(t, hostileNode.Name(), secondAttacker, onWebhook)
+	during := change(t, "during the attack of two Pods", duration, client, honestNode.Name(), instance)
 	for client, rate := range during {
 		require.Greater(t, rate, minRates[client]*without[client], "changes a second: %s", client)
 	}
 	requireReported(t, handler, honestNode.Name(), id)
 	apply(t, echoConfiguration("e2e-attacked", 1, broker, "foo2"))
 	awaitBrokers(t, "default", "e2e-attacked", 1)
-	results := stop()
+	results := map[string]attacks.Results{}
+	for pod, stop := range stops {
+		results[pod] = stop()
+	}
 
 	require.Equal(t, before, restartCounts(t))
 	for attacker, result := range results {
@@ -239,8 +256,8 @@ func change(
 
 	group.Go(func() {
 		edits.run(ctx, t, func(ctx context.Context, i int) error {
-			patch := fmt.Appendf(nil, `{"spec":{"capacity":%d}}`, i%5+1)
-			_, err := akri.Configurations.In("default").Patch(ctx, "e2e-edited", types.MergePatchType, patch, metav1.PatchOptions{})
+			patch := fmt.Appendf(nil, `{"spec":{"capacity":%d}}`, i/editedConfigurations%5+1)
+			_, err := akri.Configurations.In("default").Patch(ctx, edited(i), types.MergePatchType, patch, metav1.PatchOptions{})
 			return err
 		})
 	})
@@ -294,46 +311,40 @@ const (
 	secondAttacker = "e2e-second-attacker"
 )
 
-// startAttack starts processes that attack the webhook, one of them also instance-writer with the
-// identities of a node. They have the networks and the CPU limits of Pods on that node. stop
-// returns their results by Pod.
-func startAttack(t *testing.T, hostile string, victims ...string) (stop func() map[string]attacks.Results) {
+// attackCommands builds the program that attacks, and returns the command that attacks the webhook
+// and instance-writer, with the identities of the hostile node, and the one that attacks only the
+// webhook.
+func attackCommands(t *testing.T, hostile string, victims ...string) (onBoth, onWebhook []string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "akri-attack")
 	built, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "akri.sh/integration/cmd/akri-attack").CombinedOutput()
 	require.NoError(t, err, "%s", built)
 	service, err := akri.Kubernetes.CoreV1().Services(mesh.Namespace).Get(t.Context(), "akri-webhook-configuration", metav1.GetOptions{})
 	require.NoError(t, err)
-	onWebhook := []string{
+	onWebhook = []string{
 		program, "--foreign", foreignNamespace + "/e2e-foreign", "--webhook", net.JoinHostPort(service.Spec.ClusterIP, "443"),
 	}
 
 	reporter, reserver := callersOn(t, hostile)
-	onBoth := append(slices.Clone(onWebhook),
+	onBoth = append(slices.Clone(onWebhook),
 		"--node", hostile, "--victim", strings.Join(victims, ","), "--marker", marker, "--handler", "e2eHonest,debugEcho",
 		"--writer", writerAddress(t),
 		"--reporter", filepath.Dir(reporter.files.TokenFile), "--reserver", filepath.Dir(reserver.files.TokenFile))
-	for _, name := range []string{"e2e-honest", "e2e-edited", "e2e-target", "e2e-guarded"} {
+	configurations := []string{"e2e-honest", "e2e-target", "e2e-guarded"}
+	for i := range editedConfigurations {
+		configurations = append(configurations, edited(i))
+	}
+	for _, name := range configurations {
 		configuration, err := akri.Configurations.In("default").Get(t.Context(), name, metav1.GetOptions{})
 		require.NoError(t, err)
 		onBoth = append(onBoth, "--configuration", name+"="+string(configuration.UID))
 	}
 
-	ends := map[string]func() attacks.Results{
-		stolenNode:     attackFrom(t, hostile, stolenNode, onBoth),
-		secondAttacker: attackFrom(t, hostile, secondAttacker, onWebhook),
-	}
-	return func() map[string]attacks.Results {
-		t.Helper()
-		results := map[string]attacks.Results{}
-		for pod, end := range ends {
-			results[pod] = end()
-		}
-		return results
-	}
+	return onBoth, onWebhook
 }
 
-// attackFrom starts a program in the network and the control groups of a new Pod.
+// attackFrom starts a program in the network and with the CPU limit of a new Pod on the node. stop
+// returns its results.
 func attackFrom(t *testing.T, hostile, name string, arguments []string) (stop func() attacks.Results) {
 	t.Helper()
 	apply(t, fmt.Sprintf(`

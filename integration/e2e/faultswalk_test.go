@@ -275,7 +275,7 @@ func (p walkedProbe) requireConditionsAgree(t *testing.T, on map[string]bool) {
 }
 
 // run runs a Pod that requests the device, and deletes it. It returns whether the Pod has got the
-// device or, if not, the causes that `kubectl akri explain` states.
+// device or, if not, the causes in the verdict of `kubectl akri explain` on the Pod.
 func (p walkedProbe) run(ctx context.Context) (got bool, why []explain.CauseID, err error) {
 	const name = "walk-probe"
 	pod := strings.Replace(ownPod(name, p.device), "spec:", "spec:\n  "+p.spec, 1)
@@ -307,9 +307,11 @@ func (p walkedProbe) run(ctx context.Context) (got bool, why []explain.CauseID, 
 	if err := json.Unmarshal([]byte(text), &explained); err != nil {
 		return false, nil, err
 	}
-	for _, link := range explained.Links {
-		for _, cause := range link.Causes {
-			if link.State != explain.Works && !slices.Contains(why, cause.ID) && !ofOtherHandler(cause) {
+	// The links also state what is wrong without being the reason, such as a handler that does not
+	// run while the kubelet offers the device.
+	for _, verdict := range explained.Verdicts {
+		if verdict.Subject.Kind == "Pod" {
+			for _, cause := range verdict.Causes {
 				why = append(why, cause.ID)
 			}
 		}
@@ -385,10 +387,4 @@ func verdictOn(ctx context.Context, subject, namespace, name string) (state expl
 		}
 	}
 	return "", text, nil
-}
-
-// ofOtherHandler reports whether the cause is the state of a handler whose devices the walk does
-// not use. Without a registrar it is not ready some time later, but no Pod waits for it.
-func ofOtherHandler(cause explain.Cause) bool {
-	return cause.ID == explain.ServiceNotReady && cause.Subject != nil && cause.Subject.Name == "akri-udev-discovery-daemonset"
 }
