@@ -13,12 +13,13 @@ import (
 // run there. No rule finds it: it depends on the Pod.
 const NodeNotSuitable CauseID = "NodeNotSuitable"
 
-func (s *Snapshot) nodeNotSuitable(instance *akriv0.Instance, node *corev1.Node, reasons []string) Cause {
+// nodeNotSuitable returns the cause for the brokers of a Configuration, which may be nil.
+func nodeNotSuitable(c *akriv0.Configuration, node *corev1.Node, reasons []string) Cause {
 	cause := Cause{
 		ID: NodeNotSuitable, Subject: subject("Node", "", node.Name),
 		Message: fmt.Sprintf("no broker can run on %s: %s", node.Name, strings.Join(reasons, "; ")),
 	}
-	if c := s.configurationOf(instance); c != nil {
+	if c != nil {
 		cause.Remedies = []Remedy{
 			remedy("Add the tolerations to brokerPodSpec, or change its nodeSelector and affinity.",
 				"kubectl edit configuration.akri.sh %s --namespace %s", c.Name, c.Namespace),

@@ -11,7 +11,7 @@ func resourceNotAdvertised(t target, report func(Cause)) {
 		if !NodeReady(place.node) {
 			continue // another cause
 		}
-		if link := t.advertised(place); link.State == Broken {
+		if link := place.advertised(); link.State == Broken {
 			report(link.Causes[0])
 		}
 	}

@@ -120,19 +120,13 @@ func (s *Snapshot) discoveryOf(instances []*akriv0.Instance) []Link {
 	return relax([]Link{s.ServicesLink()})
 }
 
-// place is an Instance on one of its nodes.
-type place struct {
-	instance *akriv0.Instance
-	node     *corev1.Node
-}
-
 // places returns the Instances on their nodes, or on the node of the target.
 func (t target) places() []place {
 	var found []place
 	for _, instance := range t.instances {
 		for _, name := range instance.Spec.Nodes {
-			if node := t.nodeNamed(name); node != nil && (t.node == "" || t.node == name) {
-				found = append(found, place{instance, node})
+			if p := placeOf(t.Snapshot, instance, name); p.node != nil && (t.node == "" || t.node == name) {
+				found = append(found, p)
 			}
 		}
 	}
@@ -157,7 +151,7 @@ func (s *Snapshot) resourceLink(node string, instances []*akriv0.Instance, spec 
 	var causes []Cause
 	counts, result := map[State]int{}, works(LinkResource, t.availableMessage(places))
 	for _, place := range places {
-		link := s.placeLink(place.instance, place.node.Name, spec)
+		link := place.link(spec)
 		counts[link.State]++
 		causes = append(causes, link.Causes...)
 		if counts[Works] == 0 {

@@ -25,13 +25,13 @@ func Device(s *Snapshot, instance *akriv0.Instance) Verdict {
 func (s *Snapshot) deviceLink(instance *akriv0.Instance) Link {
 	known, ok := s.indexed().devices[instance]
 	if !ok {
-		known = s.bestPlace(instance)
+		known = bestPlace(s, instance)
 		s.index.devices[instance] = known
 	}
 	return known
 }
 
-func (s *Snapshot) bestPlace(instance *akriv0.Instance) Link {
+func bestPlace(s *Snapshot, instance *akriv0.Instance) Link {
 	if link := s.seenLink(instance); link.State != Works {
 		return link
 	}
@@ -40,50 +40,62 @@ func (s *Snapshot) bestPlace(instance *akriv0.Instance) Link {
 	}
 
 	spec := brokerPodOf(s.configurationOf(instance))
-	best := s.placeLink(instance, instance.Spec.Nodes[0], spec)
+	best := placeOf(s, instance, instance.Spec.Nodes[0]).link(spec)
 	for _, node := range instance.Spec.Nodes[1:] {
 		if best.State == Works {
 			break
 		}
-		if link := s.placeLink(instance, node, spec); severity[link.State] < severity[best.State] {
+		if link := placeOf(s, instance, node).link(spec); severity[link.State] < severity[best.State] {
 			best = link
 		}
 	}
 	return best
 }
 
-// placeLink returns the state of a device on one of its nodes, for Pods with the spec, or with any
-// if it is nil.
-func (s *Snapshot) placeLink(instance *akriv0.Instance, name string, spec *corev1.PodSpec) Link {
-	if !s.readable("nodes") {
+// place is an Instance on one of its nodes.
+type place struct {
+	*Snapshot
+
+	instance *akriv0.Instance
+	// name of the node. The node is nil if no Node has the name.
+	name string
+	node *corev1.Node
+}
+
+func placeOf(s *Snapshot, instance *akriv0.Instance, node string) place {
+	return place{s, instance, node, s.nodeNamed(node)}
+}
+
+// link returns the state of the device for Pods with the spec, or with any if it is nil.
+func (p place) link(spec *corev1.PodSpec) Link {
+	if !p.readable("nodes") {
 		return skipped(LinkResource, "not checked: you may not list Nodes")
 	}
-	if instance.Spec.Capacity == 0 {
-		link := s.seenLink(instance) // it has no slots
+	if p.instance.Spec.Capacity == 0 {
+		link := p.seenLink(p.instance) // it has no slots
 		link.Name = LinkResource
 		return link
 	}
-	node := s.nodeNamed(name)
-	if node != nil && node.Spec.Unschedulable {
-		return Link{Name: LinkResource, State: OutOfService, Message: cordonedMessage(node)}
+	if p.node != nil && p.node.Spec.Unschedulable {
+		return Link{Name: LinkResource, State: OutOfService, Message: cordonedMessage(p.node)}
 	}
-	causes := target{Snapshot: s, instances: []*akriv0.Instance{instance}, node: name}.causes(LinkResource)
+
+	causes := target{Snapshot: p.Snapshot, instances: []*akriv0.Instance{p.instance}, node: p.name}.causes(LinkResource)
 	if len(causes) > 0 {
 		return broken(LinkResource, causes...)
 	}
 	switch {
-	case node == nil:
-		return skipped(LinkResource, "the Node "+name+" does not exist")
+	case p.node == nil:
+		return skipped(LinkResource, "the Node "+p.name+" does not exist")
 	case spec != nil:
-		if reasons := unsuitable(spec, node); len(reasons) > 0 {
-			return broken(LinkResource, s.nodeNotSuitable(instance, node, reasons))
+		if reasons := unsuitable(spec, p.node); len(reasons) > 0 {
+			return broken(LinkResource, nodeNotSuitable(p.configurationOf(p.instance), p.node, reasons))
 		}
 	}
-	p := place{instance, node}
 	if !p.usable() {
-		return s.released(p)
+		return p.released()
 	}
-	return s.advertised(p)
+	return p.advertised()
 }
 
 func cordonedMessage(node *corev1.Node) string {
@@ -96,72 +108,72 @@ func cordonedMessage(node *corev1.Node) string {
 // usable returns whether the device has a slot that Pods on the node can have, or have.
 func (p place) usable() bool {
 	return slices.ContainsFunc(slotsOf(p.instance), func(slot Slot) bool {
-		return slot.Problem == "" && (slot.Node == "" || slot.Node == p.node.Name && slot.Claim == "" && slot.Resource == akriv0.ResourceName(p.instance.Name))
+		return slot.Problem == "" && (slot.Node == "" || slot.Node == p.name && slot.Claim == "" && slot.Resource == akriv0.ResourceName(p.instance.Name))
 	})
 }
 
 // advertised returns whether the kubelet of the node has the device now. It has no device of which
 // other nodes hold all slots.
-func (s *Snapshot) advertised(p place) Link {
+func (p place) advertised() Link {
 	allocatable := p.node.Status.Allocatable[corev1.ResourceName(akriv0.ResourceName(p.instance.Name))]
-	if s.usesClaims(p.node) || !allocatable.IsZero() || !p.usable() {
+	if p.usesClaims(p.node) || !allocatable.IsZero() || !p.usable() {
 		return p.works()
 	}
-	return s.notAdvertised(p)
+	return p.notAdvertised()
 }
 
 // released returns whether the kubelet of the node will have the device when another node, which
 // holds all slots with others, releases one.
-func (s *Snapshot) released(p place) Link {
-	if s.usesClaims(p.node) || !s.readable("pods") || s.OneNamespace {
+func (p place) released() Link {
+	if p.usesClaims(p.node) || !p.readable("pods") || p.OneNamespace {
 		return p.works()
 	}
-	if !s.hosts(p.node) {
-		return s.notAdvertised(p)
+	if !p.hosts() {
+		return p.notAdvertised()
 	}
 
 	var stuck []place
 	for _, slot := range slotsOf(p.instance) {
-		holder := s.nodeNamed(slot.Node)
-		if holder == nil || !NodeReady(holder) || s.hosts(holder) {
+		holder := placeOf(p.Snapshot, p.instance, slot.Node)
+		if holder.node == nil || !NodeReady(holder.node) || holder.hosts() {
 			return p.works() // or the slot is released after the node is lost
 		}
-		stuck = append(stuck, place{p.instance, holder})
+		stuck = append(stuck, holder)
 	}
-	return s.notAdvertised(stuck[0])
+	return stuck[0].notAdvertised()
 }
 
 // hosts reports whether device-plugin-host works on the node.
-func (s *Snapshot) hosts(node *corev1.Node) bool {
-	return slices.ContainsFunc(s.podsOn(node.Name, devicePluginHost, agent), PodReady)
+func (p place) hosts() bool {
+	return slices.ContainsFunc(p.podsOn(p.name, devicePluginHost, agent), PodReady)
 }
 
 func (p place) works() Link {
-	return works(LinkResource, fmt.Sprintf("%s on %s", akriv0.ResourceName(p.instance.Name), p.node.Name))
+	return works(LinkResource, fmt.Sprintf("%s on %s", akriv0.ResourceName(p.instance.Name), p.name))
 }
 
 // notAdvertised returns the link of a device that the kubelet of the node does not have.
-func (s *Snapshot) notAdvertised(p place) Link {
+func (p place) notAdvertised() Link {
 	since := []metav1.Time{p.instance.CreationTimestamp, readySince(p.node)}
-	pods := s.podsOn(p.node.Name, devicePluginHost, agent)
+	pods := p.podsOn(p.name, devicePluginHost, agent)
 	for _, pod := range pods {
 		since = append(since, pod.CreationTimestamp, podSince(pod, corev1.PodReady))
 	}
-	link := s.expect(LinkResource, fmt.Sprintf("the kubelet of %s does not have %s", p.node.Name, akriv0.ResourceName(p.instance.Name)), expectation{
+	link := p.expect(LinkResource, fmt.Sprintf("the kubelet of %s does not have %s", p.name, akriv0.ResourceName(p.instance.Name)), expectation{
 		Wait: awaits("its next report", latest(since...), advertiseTimeout),
 		cause: Cause{
-			ID: ResourceNotAdvertised, Subject: subject("Node", "", p.node.Name),
-			Remedies: s.readPods("Check that device-plugin-host runs on the node.", p.node.Name, devicePluginHost),
+			ID: ResourceNotAdvertised, Subject: subject("Node", "", p.name),
+			Remedies: p.readPods("Check that device-plugin-host runs on the node.", p.name, devicePluginHost),
 		},
 	})
 	if link.State == Broken {
-		s.explainPods(&link.Causes[0], pods)
+		explainPods(p.Snapshot, &link.Causes[0], pods)
 	}
 	return link
 }
 
 // explainPods adds why one of the Pods does not run.
-func (s *Snapshot) explainPods(cause *Cause, pods []*corev1.Pod) {
+func explainPods(s *Snapshot, cause *Cause, pods []*corev1.Pod) {
 	for _, pod := range pods {
 		if why := (target{Snapshot: s, pod: pod}).firstCause(LinkContainer); why != nil {
 			cause.Message += "; " + pod.Name + ": " + why.Message
