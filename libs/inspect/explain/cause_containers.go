@@ -128,10 +128,10 @@ func containerNotCreated(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 // imagesNotPulled returns one cause for all services whose images are not available, because they
 // usually have the same registry and tag.
 func imagesNotPulled(t target, report func(Cause)) {
-	services := slices.DeleteFunc(slices.Clone(t.services), func(s Service) bool { return !t.withoutImage(s) })
+	services := slices.DeleteFunc(slices.Clone(t.services), func(service Service) bool { return !service.withoutImage(t.Snapshot) })
 	if len(services) > 0 {
 		report(Cause{
-			Message: Plural(len(services), "service") + " without an image: " + t.podProblem(services[0]).Message,
+			Message: Plural(len(services), "service") + " without an image: " + services[0].problem(t.Snapshot).Message,
 			Remedies: []Remedy{t.restarting(t.upgrade("Set a registry and a tag that have the images, or copy the images to the nodes.",
 				"--set global.image.registry=REGISTRY,global.image.tag=TAG"))},
 		})
@@ -140,10 +140,10 @@ func imagesNotPulled(t target, report func(Cause)) {
 
 // withoutImage reports whether the service is not complete because of its image, and nothing else
 // follows from that.
-func (s *Snapshot) withoutImage(service Service) bool {
+func (service Service) withoutImage(s *Snapshot) bool {
 	if service.complete() || s.servesRequiredWebhook(service) && service.Ready == 0 {
 		return false
 	}
-	problem := s.podProblem(service)
+	problem := service.problem(s)
 	return problem != nil && problem.ID == ImageNotPulled
 }

@@ -30,7 +30,7 @@ func (t target) addProblemOfHandler(cause *Cause) {
 		if service.Component != handler.Component {
 			continue
 		}
-		if problem := t.podProblem(service); problem != nil {
+		if problem := service.problem(t.Snapshot); problem != nil {
 			cause.Message += "; " + service.Component + ": " + problem.Message
 			cause.Evidence = append(cause.Evidence, problem.Evidence...)
 			return

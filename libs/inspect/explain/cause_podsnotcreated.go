@@ -14,12 +14,12 @@ func init() { register(rule{PodsNotCreated, LinkServices, 5, servicesWith(PodsNo
 
 // podsNotCreated returns the cause for a service with fewer Pods than it should have. The condition
 // of a Deployment has the message of the API server; DaemonSets have only Events.
-func (s *Snapshot) podsNotCreated(service Service) *Cause {
-	if len(s.podsOf(service)) >= int(service.Desired) {
+func (service Service) podsNotCreated(s *Snapshot) *Cause {
+	if len(service.pods) >= int(service.Desired) {
 		return nil
 	}
 	message, byEvent := service.refused, false
-	if event := s.newestWarning("FailedCreate", ofWorkload(service)); message == "" && event != nil {
+	if event := newestEvent(s.Warnings, "FailedCreate", ofWorkload(service)); message == "" && event != nil {
 		message, byEvent = event.Message, true
 	}
 	if message == "" {

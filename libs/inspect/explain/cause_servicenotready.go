@@ -14,37 +14,37 @@ func init() { register(rule{ServiceNotReady, LinkServices, 8, servicesWith(Servi
 func servicesWith(id CauseID) finder {
 	return func(t target, report func(Cause)) {
 		for _, service := range t.services {
-			if service.complete() || t.servesRequiredWebhook(service) && service.Ready == 0 || t.withoutImage(service) {
+			if service.complete() || t.servesRequiredWebhook(service) && service.Ready == 0 || service.withoutImage(t.Snapshot) {
 				continue // other causes
 			}
-			if cause := t.serviceCause(service); cause.ID == id {
+			if cause := service.cause(t.Snapshot); cause.ID == id {
 				report(cause)
 			}
 		}
 	}
 }
 
-// serviceCause returns why a service is not complete.
-func (s *Snapshot) serviceCause(service Service) Cause {
-	if cause := s.podsNotCreated(service); cause != nil {
+// cause returns why the service is not complete.
+func (service Service) cause(s *Snapshot) Cause {
+	if cause := service.podsNotCreated(s); cause != nil {
 		return *cause
 	}
-	if cause := s.podProblem(service); cause != nil && cause.ID == VolumeNotMounted {
+	if cause := service.problem(s); cause != nil && cause.ID == VolumeNotMounted {
 		return *cause
 	}
-	cause := s.notReady(service, "")
+	cause := service.notReady(s, "")
 	cause.ID = ServiceNotReady
 	return cause
 }
 
 // complete reports whether the service has the Pods that it should have.
-func (s Service) complete() bool {
-	return s.Ready >= s.Desired && (s.Desired > 0 || s.Kind == "DaemonSet")
+func (service Service) complete() bool {
+	return service.Ready >= service.Desired && (service.Desired > 0 || service.Kind == "DaemonSet")
 }
 
 // notReady returns a cause with what is known about a service that is not complete, and what
 // follows.
-func (s *Snapshot) notReady(service Service, consequence string) Cause {
+func (service Service) notReady(s *Snapshot, consequence string) Cause {
 	cause := Cause{Subject: subject(service.Kind, service.Namespace, service.Name)}
 	if service.Desired == 0 {
 		cause.Message = service.Component + " is scaled to 0"
@@ -64,7 +64,7 @@ func (s *Snapshot) notReady(service Service, consequence string) Cause {
 	}
 
 	cause.Message += consequence
-	if problem := s.podProblem(service); problem != nil {
+	if problem := service.problem(s); problem != nil {
 		cause.Message += ": " + problem.Message
 		cause.Evidence = problem.Evidence
 		cause.Remedies = interruptingLast(slices.Concat(problem.Remedies, cause.Remedies)...)
@@ -72,10 +72,10 @@ func (s *Snapshot) notReady(service Service, consequence string) Cause {
 	return cause
 }
 
-// podProblem returns why a container of the service waits, or nil if none does. What an Event
-// states has the lowest precedence.
-func (s *Snapshot) podProblem(service Service) (found *Cause) {
-	for _, pod := range s.podsOf(service) {
+// problem returns why a container of the service waits, or nil if none does. What an Event states
+// has the lowest precedence.
+func (service Service) problem(s *Snapshot) (found *Cause) {
+	for _, pod := range service.pods {
 		cause := target{Snapshot: s, pod: pod}.firstCause(LinkContainer)
 		switch {
 		case cause == nil:

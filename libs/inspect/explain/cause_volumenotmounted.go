@@ -21,7 +21,7 @@ var hostValues = map[string]string{
 
 // volumeNotMounted examines a Pod of Akri of which no container has started.
 func volumeNotMounted(t target, report func(Cause)) {
-	event := t.newestWarning("FailedMount", ofPod(t.pod))
+	event := newestEvent(t.Warnings, "FailedMount", ofPod(t.pod))
 	if event == nil || !isBeingPrepared(t.pod) {
 		return
 	}

@@ -17,7 +17,7 @@ const refusesConfigurations = "the API server refuses new and changed Configurat
 func webhookUnavailable(t target, report func(Cause)) {
 	for _, service := range t.services {
 		if t.servesRequiredWebhook(service) && service.Ready == 0 {
-			report(t.notReady(service, "; "+refusesConfigurations))
+			report(service.notReady(t.Snapshot, "; "+refusesConfigurations))
 		}
 	}
 }

@@ -184,8 +184,8 @@ func readReasons(t *testing.T) []string {
 			if !isCall {
 				return true
 			}
-			if called, is := call.Fun.(*ast.SelectorExpr); is && called.Sel.Name == "newestWarning" {
-				reason, err := strconv.Unquote(call.Args[0].(*ast.BasicLit).Value)
+			if called, is := call.Fun.(*ast.Ident); is && called.Name == "newestEvent" {
+				reason, err := strconv.Unquote(call.Args[1].(*ast.BasicLit).Value)
 				require.NoError(t, err, "the reason is not a constant")
 				reasons = append(reasons, reason)
 			}

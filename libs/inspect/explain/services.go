@@ -27,63 +27,58 @@ type Service struct {
 	created metav1.Time
 	// refused is the message of the API server that refuses its Pods, if the workload has it.
 	refused string
+	// pods are those that it should have.
+	pods []*corev1.Pod
 }
 
 // Services returns the workloads of Akri, by component. Callers must not change them.
 func (s *Snapshot) Services() []Service {
-	if s.indexed().services == nil {
-		s.index.services = s.findServices()
+	if s.indexed().services != nil {
+		return s.index.services
 	}
-	return s.index.services
-}
 
-func (s *Snapshot) findServices() []Service {
 	services := []Service{}
 	for i := range s.DaemonSets {
 		d := &s.DaemonSets[i]
-		services = append(services, s.service("DaemonSet", &d.ObjectMeta, d.Status.DesiredNumberScheduled, d.Status.NumberReady))
+		services = append(services, newService("DaemonSet", &d.ObjectMeta, d.Status.DesiredNumberScheduled, d.Status.NumberReady))
 	}
 	for i := range s.Deployments {
 		d := &s.Deployments[i]
-		service := s.service("Deployment", &d.ObjectMeta, *cmp.Or(d.Spec.Replicas, new(int32(1))), d.Status.ReadyReplicas)
+		service := newService("Deployment", &d.ObjectMeta, *cmp.Or(d.Spec.Replicas, new(int32(1))), d.Status.ReadyReplicas)
 		service.refused = replicaFailure(d.Status.Conditions)
 		services = append(services, service)
 	}
+	for i := range services {
+		services[i].addPods(s)
+	}
+
 	slices.SortFunc(services, func(a, b Service) int {
 		return strings.Compare(a.Component+"/"+a.Name, b.Component+"/"+b.Name)
 	})
+	s.index.services = services
 	return services
 }
 
-// podsOf returns the Pods that the service should have.
-func (s *Snapshot) podsOf(service Service) []*corev1.Pod {
-	all := slices.Clone(s.allPodsOf(service))
-	return slices.DeleteFunc(all, func(pod *corev1.Pod) bool { return ended(pod) || s.isOffWithNode(service, pod) })
-}
-
-func (s *Snapshot) allPodsOf(service Service) []*corev1.Pod {
-	return s.indexed().servicePods[service.Namespace+"/"+service.Component]
-}
-
-// isOffWithNode reports whether the Pod does not run because its node is off. A Deployment replaces
-// such a Pod on another node.
-func (s *Snapshot) isOffWithNode(service Service, pod *corev1.Pod) bool {
-	return service.Kind == "DaemonSet" && !PodReady(pod) && isOff(s.nodeNamed(pod.Spec.NodeName))
-}
-
-// service returns a workload with what its Pods show.
-func (s *Snapshot) service(kind string, workload *metav1.ObjectMeta, desired, ready int32) Service {
-	service := Service{
+func newService(kind string, workload *metav1.ObjectMeta, desired, ready int32) Service {
+	return Service{
 		Component: workload.Labels[ComponentLabel], Kind: kind, Namespace: workload.Namespace, Name: workload.Name,
 		Desired: desired, Ready: ready, created: workload.CreationTimestamp,
 	}
+}
+
+// addPods adds what the Pods of the service show.
+func (service *Service) addPods(s *Snapshot) {
 	versions, notReady := map[string]bool{}, map[string]bool{}
-	for _, pod := range s.allPodsOf(service) {
-		if s.isOffWithNode(service, pod) {
-			service.Desired = max(0, service.Desired-1) // until the node is back
+	for _, pod := range s.indexed().servicePods[service.Namespace+"/"+service.Component] {
+		switch {
+		case service.Kind == "DaemonSet" && !PodReady(pod) && isOff(s.nodeNamed(pod.Spec.NodeName)):
+			service.Desired = max(0, service.Desired-1) // until the node is back; Deployments replace such a Pod
+			continue
+		case ended(pod):
+			continue
 		}
-	}
-	for _, pod := range s.podsOf(service) {
+
+		service.pods = append(service.pods, pod)
 		if len(pod.Spec.Containers) > 0 {
 			versions[imageVersion(pod.Spec.Containers[0].Image)] = true
 		}
@@ -92,7 +87,6 @@ func (s *Snapshot) service(kind string, workload *metav1.ObjectMeta, desired, re
 		}
 	}
 	service.Versions, service.NotReadyOn = slices.Sorted(maps.Keys(versions)), slices.Sorted(maps.Keys(notReady))
-	return service
 }
 
 // imageVersion returns the tag of an image, or its digest if it has no tag.

@@ -20,7 +20,7 @@ func ServiceVerdicts(s *Snapshot) []Verdict {
 	}
 	several := s.twoInstallations()
 	for _, service := range s.Services() {
-		link := s.serviceLink(service)
+		link := service.link(s)
 		if several != nil && service.Component == InstanceWriter {
 			link = worst(partly(LinkServices, several.Message, *several), link)
 		}
@@ -34,15 +34,15 @@ func ServiceVerdicts(s *Snapshot) []Verdict {
 func (s *Snapshot) componentLink(component string) Link {
 	for _, service := range s.Services() {
 		if service.Component == component && service.Kind == "Deployment" {
-			return s.serviceLink(service)
+			return service.link(s)
 		}
 	}
 	return skipped(LinkServices, "no workload of Akri has the component "+component)
 }
 
-func (s *Snapshot) serviceLink(service Service) Link {
+func (service Service) link(s *Snapshot) Link {
 	if slices.Contains(s.Silent, service.Component) {
-		cause := s.notReady(service, "")
+		cause := service.notReady(s, "")
 		cause.ID, cause.Message = ServiceNotReady, "no replica of "+service.Component+" renews its Lease"
 		return broken(LinkServices, cause)
 	}
@@ -51,8 +51,8 @@ func (s *Snapshot) serviceLink(service Service) Link {
 		return works(LinkServices, ready)
 	}
 
-	cause := s.serviceCause(service)
-	switch since, starting := s.startingSince(service); {
+	cause := service.cause(s)
+	switch since, starting := service.startingSince(s); {
 	case service.Ready > 0:
 		return partly(LinkServices, cause.Message, cause)
 	case starting && cause.byEvent:
@@ -66,12 +66,12 @@ func (s *Snapshot) serviceLink(service Service) Link {
 
 // startingSince returns when the youngest Pod of the service was created, and whether no
 // object shows what prevents its Pods from starting.
-func (s *Snapshot) startingSince(service Service) (since metav1.Time, starting bool) {
-	if problem := s.podProblem(service); service.Desired == 0 || problem != nil && !problem.byEvent {
+func (service Service) startingSince(s *Snapshot) (since metav1.Time, starting bool) {
+	if problem := service.problem(s); service.Desired == 0 || problem != nil && !problem.byEvent {
 		return since, false
 	}
 	since = service.created
-	for _, pod := range s.podsOf(service) {
+	for _, pod := range service.pods {
 		since = latest(since, pod.CreationTimestamp)
 	}
 	return since, true

@@ -7,12 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// newestWarning returns the newest Warning Event with the reason about one of the objects, or nil.
-// It is evidence: it explains why an object does not work, but the object shows that it does not.
-func (s *Snapshot) newestWarning(reason string, about func(corev1.ObjectReference) bool) *corev1.Event {
+// newestEvent returns the newest of the Events with the reason about one of the objects, or nil. It
+// is evidence: it explains why an object does not work, but the object shows that it does not.
+func newestEvent(events []corev1.Event, reason string, about func(corev1.ObjectReference) bool) *corev1.Event {
 	var newest *corev1.Event
-	for i := range s.Warnings {
-		event := &s.Warnings[i]
+	for i := range events {
+		event := &events[i]
 		if event.Reason == reason && about(event.InvolvedObject) && (newest == nil || EventTime(newest).Before(EventTime(event))) {
 			newest = event
 		}
