@@ -9,64 +9,62 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// brokers returns the links of the brokers of the Instances, which belong to one Configuration.
-func (s *Snapshot) brokers(c *akriv0.Configuration, instances []*akriv0.Instance) []Link {
+// brokerLinks returns the links of the brokers of the Instances, which belong to the Configuration.
+func (t target) brokerLinks() []Link {
 	switch {
-	case c.Spec.BrokerSpec == nil:
+	case t.configuration.Spec.BrokerSpec == nil:
 		return []Link{skipped(LinkCreated, "the Configuration has no brokerSpec: Pods of users request the devices")}
-	case len(instances) == 0:
+	case len(t.instances) == 0:
 		return []Link{skipped(LinkCreated, "no device is found")}
-	case !s.readable("pods"):
+	case !t.readable("pods"):
 		return []Link{skipped(LinkCreated, "not checked: you may not list Pods")}
 	}
-	var pods []*corev1.Pod
-	for _, instance := range instances {
-		pods = append(pods, s.BrokersOf(instance)...)
+	for _, instance := range t.instances {
+		t.brokers = append(t.brokers, t.BrokersOf(instance)...)
 	}
-	created := s.createdLink(c, instances, pods)
-	if len(pods) == 0 {
+	created := t.createdLink()
+	if len(t.brokers) == 0 {
 		return []Link{created}
 	}
-	links := s.combined(pods)
+	links := combined(t.Snapshot, t.brokers)
 	links[0] = created
 	return links
 }
 
 // createdLink evaluates whether the API server accepts the brokers.
-func (s *Snapshot) createdLink(c *akriv0.Configuration, instances []*akriv0.Instance, pods []*corev1.Pod) Link {
-	running := condition(c, akriv0.ConditionBrokersRunning)
-	t := target{Snapshot: s, configuration: c, brokers: pods}
+func (t target) createdLink() Link {
+	running := condition(t.configuration, akriv0.ConditionBrokersRunning)
 	if running.Status == metav1.ConditionFalse && running.Reason == akriv0.ReasonBrokerRefused {
 		t.refusal = running.Message
 	}
 
-	created := c.CreationTimestamp
-	for _, instance := range instances {
+	created := t.configuration.CreationTimestamp
+	for _, instance := range t.instances {
 		created = latest(created, instance.CreationTimestamp)
 	}
-	wanted := func(instance *akriv0.Instance) bool { return wantedBrokers(c, instance) > 0 }
-	message := Plural(len(pods), "broker Pod")
+	wanted := func(instance *akriv0.Instance) bool { return wantedBrokers(t.configuration, instance) > 0 }
+	message := Plural(len(t.brokers), "broker Pod")
 	switch cause := t.firstCause(LinkCreated); {
-	case cause != nil && len(pods) > 0:
+	case cause != nil && len(t.brokers) > 0:
 		return partly(LinkCreated, message+"; "+cause.Message, *cause)
 	case cause != nil:
 		return broken(LinkCreated, *cause)
-	case len(pods) > 0:
+	case len(t.brokers) > 0:
 		return works(LinkCreated, message)
-	case !slices.ContainsFunc(instances, wanted):
-		unusable := *s.unusable(c, instances)
+	case !slices.ContainsFunc(t.instances, wanted):
+		unusable := *t.unusable()
 		unusable.Name = LinkCreated
 		return unusable
 	default:
-		return s.expectBroker(running.Message, latest(created, running.LastTransitionTime))
+		return t.expectBroker(running.Message, latest(created, running.LastTransitionTime))
 	}
 }
 
 // combined returns the links of several Pods as one chain: the worst state of each link.
-func (s *Snapshot) combined(pods []*corev1.Pod) []Link {
-	all := s.podLinks(pods[0])
+func combined(s *Snapshot, pods []*corev1.Pod) []Link {
+	all := target{Snapshot: s, pod: pods[0]}.podLinks()
 	for _, pod := range pods[1:] {
-		for i, link := range s.podLinks(pod) {
+		for i, link := range (target{Snapshot: s, pod: pod}).podLinks() {
 			all[i] = worst(all[i], link)
 		}
 	}

@@ -25,16 +25,16 @@ func noFreeSlot(t target, report func(Cause)) {
 		}
 	}
 	for _, r := range t.unallocated() {
-		if of, instances := t.exhausted(&r); of != "" {
+		if of, instances := r.exhausted(t.Snapshot); of != "" {
 			report(capacityUsed(of, t.Slots(instances...)))
 		}
 	}
 }
 
-// exhausted returns the Instances without enough free slots for a request of a ResourceClaim, and
+// exhausted returns the Instances without enough free slots for the request of a ResourceClaim, and
 // their name in messages, which is empty if enough are free. If device plugins hold all slots of a
 // device, it has no ResourceSlice.
-func (s *Snapshot) exhausted(r *request) (of string, instances []*akriv0.Instance) {
+func (r *request) exhausted(s *Snapshot) (of string, instances []*akriv0.Instance) {
 	name, _ := resourceOfClass(r.DeviceClassName)
 	instances = s.instancesOfResource(name)
 	switch {

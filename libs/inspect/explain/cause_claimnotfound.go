@@ -10,7 +10,7 @@ func init() { register(rule{ClaimNotFound, LinkScheduled, 0, claimNotFound}) }
 
 func claimNotFound(t target, report func(Cause)) {
 	namespace := t.pod.Namespace
-	for _, claim := range t.claimsOf(t.pod) {
+	for _, claim := range t.claims() {
 		if claim.spec != nil {
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 // finds it: nothing else can be examined then.
 const ResourceUnknown CauseID = "ResourceUnknown"
 
-func (s *Snapshot) resourceUnknown(name string) Cause {
+func resourceUnknown(s *Snapshot, name string) Cause {
 	var names []string
 	for i := range s.Configurations {
 		names = append(names, s.Configurations[i].Name)

@@ -40,15 +40,15 @@ const (
 	templateKind = "ResourceClaimTemplate"
 )
 
-// claimsOf returns the claims that the Pod names and that request devices of Akri, or that do not
+// claims returns the claims that the Pod names and that request devices of Akri, or that do not
 // exist.
-func (s *Snapshot) claimsOf(pod *corev1.Pod) []podClaim {
-	if !s.readable("resourceclaims") || !s.readable("resourceclaimtemplates") {
+func (t target) claims() []podClaim {
+	if !t.readable("resourceclaims") || !t.readable("resourceclaimtemplates") {
 		return nil
 	}
 	var claims []podClaim
-	for _, reference := range pod.Spec.ResourceClaims {
-		claim := s.claimOf(pod, reference)
+	for _, reference := range t.pod.Spec.ResourceClaims {
+		claim := t.claim(reference)
 		if claim.spec == nil || len(requestsOf(claim)) > 0 {
 			claims = append(claims, claim)
 		}
@@ -56,22 +56,22 @@ func (s *Snapshot) claimsOf(pod *corev1.Pod) []podClaim {
 	return claims
 }
 
-func (s *Snapshot) claimOf(pod *corev1.Pod, reference corev1.PodResourceClaim) podClaim {
+func (t target) claim(reference corev1.PodResourceClaim) podClaim {
 	found := podClaim{kind: claimKind}
-	if template := reference.ResourceClaimTemplateName; template != nil {
-		found.kind, found.name = templateKind, *template
-		if t := Find(s.ResourceClaimTemplates, pod.Namespace, *template); t != nil {
-			found.spec = &t.Spec.Spec
+	if name := reference.ResourceClaimTemplateName; name != nil {
+		found.kind, found.name = templateKind, *name
+		if template := Find(t.ResourceClaimTemplates, t.pod.Namespace, *name); template != nil {
+			found.spec = &template.Spec.Spec
 		}
 	}
 
 	// Without a name, the claim of the template is not created yet, or the Pod needs none.
-	name, _, err := resourceclaim.Name(pod, &reference)
+	name, _, err := resourceclaim.Name(t.pod, &reference)
 	if err != nil || name == nil {
 		return found
 	}
 	found.name = cmp.Or(found.name, *name)
-	if found.claim = Find(s.ResourceClaims, pod.Namespace, *name); found.claim != nil {
+	if found.claim = Find(t.ResourceClaims, t.pod.Namespace, *name); found.claim != nil {
 		found.spec = &found.claim.Spec
 	}
 	return found
@@ -79,7 +79,9 @@ func (s *Snapshot) claimOf(pod *corev1.Pod, reference corev1.PodResourceClaim) p
 
 // ClaimsDevices reports whether the Pod names a claim that requests devices of Akri, or that does
 // not exist.
-func (s *Snapshot) ClaimsDevices(pod *corev1.Pod) bool { return len(s.claimsOf(pod)) > 0 }
+func (s *Snapshot) ClaimsDevices(pod *corev1.Pod) bool {
+	return len(target{Snapshot: s, pod: pod}.claims()) > 0
+}
 
 // HasClaims reports whether the Pod names ResourceClaims, or has one for its extended resources.
 func HasClaims(pod *corev1.Pod) bool {
@@ -136,17 +138,17 @@ func resourceOfClass(class string) (name string, own bool) {
 
 // claimedDevices returns the Instances that claims of the Pod can get, or the name of a DeviceClass
 // of which no Instance and no Configuration exists.
-func (s *Snapshot) claimedDevices(pod *corev1.Pod) (instances []*akriv0.Instance, unknown string) {
-	for _, claim := range s.claimsOf(pod) {
+func (t target) claimedDevices() (instances []*akriv0.Instance, unknown string) {
+	for _, claim := range t.claims() {
 		if claim.spec == nil {
 			continue
 		}
 		for _, r := range slices.Concat(requestsOf(claim)...) {
 			name, _ := resourceOfClass(r.DeviceClassName)
-			if name != "" && len(s.instancesOfResource(name)) == 0 {
+			if name != "" && len(t.instancesOfResource(name)) == 0 {
 				unknown = name
 			}
-			s.match(&r)
+			r.match(t.Snapshot)
 			instances = appendInstances(instances, r.selected)
 		}
 	}
@@ -170,8 +172,8 @@ type candidate struct {
 
 // match finds the devices of the request. Without Selectors it selects none if the request has
 // selectors.
-func (s *Snapshot) match(r *request) {
-	r.devices = s.candidates(r.DeviceClassName)
+func (r *request) match(s *Snapshot) {
+	r.devices = candidates(s, r.DeviceClassName)
 	for _, c := range r.devices {
 		if len(r.Selectors) > 0 && s.Selectors == nil || len(mismatches(s.Selectors, r, c)) > 0 {
 			continue
@@ -184,7 +186,7 @@ func (s *Snapshot) match(r *request) {
 }
 
 // candidates returns the devices of the DeviceClass, by name.
-func (s *Snapshot) candidates(class string) []candidate {
+func candidates(s *Snapshot, class string) []candidate {
 	name, _ := resourceOfClass(class)
 	var found []candidate
 	for i := range s.ResourceSlices {
@@ -269,15 +271,15 @@ func (t target) unallocated() []request {
 	}
 
 	var requests []request
-	for _, claim := range t.claimsOf(t.pod) {
+	for _, claim := range t.claims() {
 		if claim.spec == nil || claim.claim != nil && claim.claim.Status.Allocation != nil {
 			continue
 		}
 		for _, alternatives := range requestsOf(claim) {
 			for i := range alternatives {
-				t.match(&alternatives[i])
+				alternatives[i].match(t.Snapshot)
 			}
-			if !slices.ContainsFunc(alternatives, t.mayAllocate) {
+			if !slices.ContainsFunc(alternatives, func(r request) bool { return r.mayAllocate(t.Snapshot) }) {
 				requests = append(requests, alternatives[0])
 			}
 		}
@@ -287,9 +289,9 @@ func (t target) unallocated() []request {
 
 // mayAllocate reports whether enough devices for the request are free, or whether that is not
 // known.
-func (t target) mayAllocate(r request) bool {
-	of, _ := t.exhausted(&r)
-	return len(r.Selectors) > 0 && t.Selectors == nil || of == "" && len(r.tolerated) >= r.count()
+func (r *request) mayAllocate(s *Snapshot) bool {
+	of, _ := r.exhausted(s)
+	return len(r.Selectors) > 0 && s.Selectors == nil || of == "" && len(r.tolerated) >= r.count()
 }
 
 // withoutSlots reports whether the claim has only devices that need no slot.
@@ -298,24 +300,4 @@ func withoutSlots(claim *resourcev1.ResourceClaim) bool {
 	return allocation != nil && !slices.ContainsFunc(allocation.Devices.Results, func(r resourcev1.DeviceRequestAllocationResult) bool {
 		return r.Driver == akriv0.Driver && (r.AdminAccess == nil || !*r.AdminAccess)
 	})
-}
-
-// usersOfClaim returns the Pods on the node for which the claim is reserved, as namespace/name.
-func (s *Snapshot) usersOfClaim(uid, node string) []string {
-	index := slices.IndexFunc(s.ResourceClaims, func(claim resourcev1.ResourceClaim) bool { return string(claim.UID) == uid })
-	if index < 0 {
-		return nil
-	}
-	var pods []string
-	for _, user := range s.ResourceClaims[index].Status.ReservedFor {
-		if user.Resource != "pods" {
-			continue
-		}
-		namespace := s.ResourceClaims[index].Namespace
-		if pod := Find(s.Pods, namespace, user.Name); pod == nil || pod.Spec.NodeName == node {
-			pods = append(pods, namespace+"/"+user.Name)
-		}
-	}
-	slices.Sort(pods)
-	return pods
 }

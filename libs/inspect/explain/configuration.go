@@ -22,9 +22,9 @@ func Configuration(s *Snapshot, namespace, name string) Explanation {
 		e.Links = []Link{s.ServicesLink(), broken(LinkAccepted, s.noConfiguration(namespace, name))}
 		return e
 	}
-	instances := s.InstancesOf(c)
-	e.Links = append(s.discovery(c), s.resourceLink("", instances, brokerPodOf(c)))
-	e.Links = append(e.Links, s.brokers(c, instances)...)
+	t := target{Snapshot: s, configuration: c, instances: s.InstancesOf(c)}
+	e.Links = append(s.discovery(c), t.resourceLink(brokerPodOf(c)))
+	e.Links = append(e.Links, t.brokerLinks()...)
 	e.Verdicts = []Verdict{Devices(s, c), Brokers(s, c)}
 	return e
 }

@@ -20,10 +20,10 @@ func Instance(s *Snapshot, namespace, name string) Explanation {
 		e.Links = s.noInstance(namespace, name)
 		return e
 	}
-	only := []*akriv0.Instance{instance}
-	e.Links = append(s.discoveryOf(only), s.seenLink(instance), s.resourceLink("", only, brokerPodOf(s.configurationOf(instance))), s.slotsLink(instance))
-	if c := s.configurationOf(instance); c != nil {
-		e.Links = append(e.Links, s.brokers(c, only)...)
+	t := target{Snapshot: s, configuration: s.configurationOf(instance), instances: []*akriv0.Instance{instance}}
+	e.Links = append(t.discoveryLinks(), s.seenLink(instance), t.resourceLink(brokerPodOf(t.configuration)), s.slotsLink(instance))
+	if t.configuration != nil {
+		e.Links = append(e.Links, t.brokerLinks()...)
 	}
 	e.Verdicts = []Verdict{Device(s, instance)}
 	return e

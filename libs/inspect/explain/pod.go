@@ -21,52 +21,50 @@ func Pod(s *Snapshot, namespace, name string) Explanation {
 		e.Links = []Link{broken(LinkCreated, noPod(namespace, name))}
 		return e
 	}
-	e.Links = s.linksOfPod(pod)
-	e.Verdicts = []Verdict{s.podLink(pod, e.Links).of("Pod", namespace, name)}
+	t := target{Snapshot: s, pod: pod}
+	links := t.podLinks()
+	e.Links = t.withDevices(links)
+	result := chain(links)
+	if result.State != Works { // a Pod that runs has its device, also if no other Pod would get one
+		result = chain(e.Links)
+	}
+	e.Verdicts = []Verdict{result.of("Pod", namespace, name)}
 	return e
 }
 
-// podLink returns the state of a Pod with its chain. A Pod that runs has its device, also if no
-// other Pod would get one.
-func (s *Snapshot) podLink(pod *corev1.Pod, links []Link) Link {
-	if own := chain(s.podLinks(pod)); own.State == Works {
-		return own
+// withDevices returns the chain from the Discovery Handler to the containers of the Pod, whose own
+// links are known. Pods of Akri need no device.
+func (t target) withDevices(links []Link) []Link {
+	if IsAkri(t.pod) {
+		return links
 	}
-	return chain(links)
-}
-
-// linksOfPod returns the chain from the Discovery Handler to the containers of a Pod. Those of Akri
-// need no device.
-func (s *Snapshot) linksOfPod(pod *corev1.Pod) []Link {
-	if IsAkri(pod) {
-		return s.podLinks(pod)
-	}
-	instances, unknown := s.devicesOf(pod)
+	instances, unknown := t.devices()
 	if unknown != nil {
-		return []Link{s.ServicesLink(), *unknown}
+		return []Link{t.ServicesLink(), *unknown}
 	}
+	t.instances, t.node = instances, t.pod.Spec.NodeName
 	resource := skipped(LinkResource, "not checked: the devices depend on the ResourceClaims")
 	if len(instances) > 0 { // otherwise no device matches the claims
-		resource = s.resourceLink(pod.Spec.NodeName, instances, &pod.Spec)
+		resource = t.resourceLink(&t.pod.Spec)
 	}
-	return slices.Concat(s.discoveryOf(instances), []Link{resource}, s.podLinks(pod))
+	return slices.Concat(t.discoveryLinks(), []Link{resource}, links)
 }
 
-// devicesOf returns the Instances that the Pod can use, or the link that is broken because it
+// devices returns the Instances that the Pod can use, or the link that is broken because it
 // requests none.
-func (s *Snapshot) devicesOf(pod *corev1.Pod) ([]*akriv0.Instance, *Link) {
-	requested := requestedDevices(pod)
-	if len(requested) == 0 && !s.ClaimsDevices(pod) {
+func (t target) devices() ([]*akriv0.Instance, *Link) {
+	requested := requestedDevices(t.pod)
+	if len(requested) == 0 && len(t.claims()) == 0 {
 		return nil, new(broken(LinkResource, noDeviceRequested()))
 	}
-	instances, unknown := s.claimedDevices(pod)
+	instances, unknown := t.claimedDevices()
 	if unknown != "" {
-		return nil, new(s.unknownResource(unknown))
+		return nil, new(unknownResource(t.Snapshot, unknown))
 	}
 	for _, name := range requested {
-		found := s.instancesOfResource(name)
+		found := t.instancesOfResource(name)
 		if len(found) == 0 {
-			return nil, new(s.unknownResource(name))
+			return nil, new(unknownResource(t.Snapshot, name))
 		}
 		instances = append(instances, found...)
 	}
@@ -80,7 +78,7 @@ func (s *Snapshot) instancesOfResource(name string) []*akriv0.Instance {
 }
 
 // unknownResource explains a resource that no Instance stands for. Its Configuration may exist.
-func (s *Snapshot) unknownResource(name string) Link {
+func unknownResource(s *Snapshot, name string) Link {
 	for i := range s.Configurations {
 		c := &s.Configurations[i]
 		isInstance := akriv0.InstancePrefix(name) == akriv0.InstanceName(c.Name, "")
@@ -92,32 +90,32 @@ func (s *Snapshot) unknownResource(name string) Link {
 			return broken(LinkResource, *cause)
 		}
 		if c.Name == name || len(s.InstancesOf(c)) == 0 {
-			return s.expectedDevice(c, e.Links)
+			return expectedDevice(s, c, e.Links)
 		}
 	}
-	return broken(LinkResource, s.resourceUnknown(name))
+	return broken(LinkResource, resourceUnknown(s, name))
 }
 
 // expectedDevice returns the link of a resource whose Configuration has no Instance yet.
-func (s *Snapshot) expectedDevice(c *akriv0.Configuration, discovery []Link) Link {
+func expectedDevice(s *Snapshot, c *akriv0.Configuration, discovery []Link) Link {
 	for _, link := range discovery {
 		if link.State == Waiting {
 			message := fmt.Sprintf("the Configuration %s/%s has no Instance yet", c.Namespace, c.Name)
 			return Link{Name: LinkResource, State: Waiting, Message: message, Wait: link.Wait}
 		}
 	}
-	return broken(LinkResource, s.resourceUnknown(c.Name))
+	return broken(LinkResource, resourceUnknown(s, c.Name))
 }
 
-// discoveryOf returns the links of the Configuration of the Instances. Their devices exist, so
+// discoveryLinks returns the links of the Configuration of the Instances. Their devices exist, so
 // these links explain what may go wrong later, but not why the Pod does not run.
-func (s *Snapshot) discoveryOf(instances []*akriv0.Instance) []Link {
-	for _, instance := range instances {
-		if c := s.configurationOf(instance); c != nil {
-			return relax(s.discovery(c))
+func (t target) discoveryLinks() []Link {
+	for _, instance := range t.instances {
+		if c := t.configurationOf(instance); c != nil {
+			return relax(t.discovery(c))
 		}
 	}
-	return relax([]Link{s.ServicesLink()})
+	return relax([]Link{t.ServicesLink()})
 }
 
 // places returns the Instances on their nodes, or on the node of the target.
@@ -133,17 +131,16 @@ func (t target) places() []place {
 	return found
 }
 
-// resourceLink checks that Pods with the spec on the node, or on all nodes of the Instances if it
-// is empty, can get them.
-func (s *Snapshot) resourceLink(node string, instances []*akriv0.Instance, spec *corev1.PodSpec) Link {
+// resourceLink checks that Pods with the spec, or with any if it is nil, can get the Instances on
+// their nodes, or on the node of the target.
+func (t target) resourceLink(spec *corev1.PodSpec) Link {
 	switch {
-	case len(instances) == 0:
+	case len(t.instances) == 0:
 		return skipped(LinkResource, "no device is found")
-	case !s.readable("nodes"):
+	case !t.readable("nodes"):
 		return skipped(LinkResource, "not checked: you may not list Nodes")
 	}
 
-	t := target{Snapshot: s, instances: instances, node: node}
 	places := t.places()
 	if len(places) == 0 {
 		return skipped(LinkResource, "no node sees the device")
@@ -200,29 +197,28 @@ func (s *Snapshot) UsesClaims(node string) bool {
 	return found != nil && s.usesClaims(found)
 }
 
-// podLinks returns the links of a Pod that exists.
-func (s *Snapshot) podLinks(pod *corev1.Pod) []Link {
-	links := []Link{works(LinkCreated, pod.Namespace+"/"+pod.Name), s.scheduledLink(pod)}
+// podLinks returns the links of the Pod itself.
+func (t target) podLinks() []Link {
+	links := []Link{works(LinkCreated, t.pod.Namespace+"/"+t.pod.Name), t.scheduledLink()}
 	if links[1].State != Works {
 		return append(links, skipped(LinkAdmitted, "not scheduled"), skipped(LinkSlot, "not scheduled"), skipped(LinkContainer, "not scheduled"))
 	}
-	links = append(links, s.admittedLink(pod))
+	links = append(links, t.admittedLink())
 	if links[2].State != Works {
 		return append(links, skipped(LinkSlot, "not admitted"), skipped(LinkContainer, "not admitted"))
 	}
-	return append(links, s.slotLink(pod), s.containerLink(pod))
+	return append(links, t.slotLink(), t.containerLink())
 }
 
-func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
-	if pod.Spec.NodeName != "" {
-		return works(LinkScheduled, "on "+pod.Spec.NodeName)
+func (t target) scheduledLink() Link {
+	if t.pod.Spec.NodeName != "" {
+		return works(LinkScheduled, "on "+t.pod.Spec.NodeName)
 	}
-	if link := s.nodeOfPod(LinkScheduled, pod.Labels[targetNodeLabel]); link != nil {
+	if link := unreadyLink(LinkScheduled, t.nodeNamed(t.pod.Labels[targetNodeLabel])); link != nil {
 		return *link
 	}
 
-	t := target{Snapshot: s, pod: pod}
-	for _, condition := range pod.Status.Conditions {
+	for _, condition := range t.pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
 			t.refusal = condition.Message
 		}
@@ -241,31 +237,31 @@ func (s *Snapshot) scheduledLink(pod *corev1.Pod) Link {
 	case cause == nil:
 	case cause.ID == CapacityUsed:
 		// No fault: the Pod runs when another one ends.
-		wait := akriv0.Wait{Awaited: "a free slot", Since: pod.CreationTimestamp}
+		wait := akriv0.Wait{Awaited: "a free slot", Since: t.pod.CreationTimestamp}
 		return Link{Name: LinkScheduled, State: Waiting, Message: cause.Message, Causes: []Cause{*cause}, Wait: &wait}
 	default:
 		return broken(LinkScheduled, *cause)
 	}
 
-	return s.expect(LinkScheduled, "the scheduler has not decided yet", expectation{
-		Wait:  awaits("a decision of the scheduler", pod.CreationTimestamp, reportTimeout),
-		cause: Cause{Remedies: []Remedy{describePod("Read the Events of the Pod, and check that kube-scheduler runs.", pod)}},
+	return t.expect(LinkScheduled, "the scheduler has not decided yet", expectation{
+		Wait:  awaits("a decision of the scheduler", t.pod.CreationTimestamp, reportTimeout),
+		cause: Cause{Remedies: []Remedy{describePod("Read the Events of the Pod, and check that kube-scheduler runs.", t.pod)}},
 	})
 }
 
 // targetNodeLabel is the label of a broker with the node that it is for.
 const targetNodeLabel = "akri.sh/target-node"
 
-// nodeOfPod returns a link if the node of a Pod is not ready: the state of its containers is that
-// of an earlier time.
-func (s *Snapshot) nodeOfPod(name, node string) *Link {
-	switch found := s.nodeNamed(node); {
-	case found == nil || NodeReady(found):
+// unreadyLink returns a link if the node of a Pod, which may be nil, is not ready: the state of the
+// containers is that of an earlier time.
+func unreadyLink(name string, node *corev1.Node) *Link {
+	switch {
+	case node == nil || NodeReady(node):
 		return nil
-	case found.Spec.Unschedulable:
-		return &Link{Name: name, State: OutOfService, Message: cordonedMessage(found)}
+	case node.Spec.Unschedulable:
+		return &Link{Name: name, State: OutOfService, Message: cordonedMessage(node)}
 	default:
-		return new(broken(name, notReadyNode(found)))
+		return new(broken(name, notReadyNode(node)))
 	}
 }
 
@@ -279,34 +275,33 @@ func (t target) insufficient(name string) bool {
 }
 
 // admittedLink evaluates whether the kubelet accepted the Pod.
-func (s *Snapshot) admittedLink(pod *corev1.Pod) Link {
-	if pod.Status.Phase != corev1.PodFailed || len(pod.Status.ContainerStatuses) > 0 || pod.Status.Reason == "" {
-		return works(LinkAdmitted, "by the kubelet of "+pod.Spec.NodeName)
+func (t target) admittedLink() Link {
+	if t.pod.Status.Phase != corev1.PodFailed || len(t.pod.Status.ContainerStatuses) > 0 || t.pod.Status.Reason == "" {
+		return works(LinkAdmitted, "by the kubelet of "+t.pod.Spec.NodeName)
 	}
-	t := target{Snapshot: s, pod: pod, refusal: pod.Status.Reason + ": " + pod.Status.Message}
+	t.refusal = t.pod.Status.Reason + ": " + t.pod.Status.Message
 	return broken(LinkAdmitted, *t.firstCause(LinkAdmitted))
 }
 
 // slotLink evaluates whether the node of the Pod holds slots of what the Pod requests.
-func (s *Snapshot) slotLink(pod *corev1.Pod) Link {
-	if ended(pod) {
+func (t target) slotLink() Link {
+	if ended(t.pod) {
 		return skipped(LinkSlot, "the Pod has ended")
 	}
-	held, missing, isClaim := s.slotsOfPod(pod)
-	t := target{Snapshot: s, pod: pod}
-	if pod.Status.Phase != corev1.PodPending { // until then the kubelet may not have allocated all devices
+	held, missing, isClaim := t.slotsOfPod()
+	if t.pod.Status.Phase != corev1.PodPending { // until then the kubelet may not have allocated all devices
 		t.unheld, t.unheldClaim = missing, isClaim
 	}
 
 	switch cause := t.firstCause(LinkSlot); {
 	case cause != nil && cause.byEvent:
-		e := start(pod, "prepared ResourceClaims")
+		e := start(t.pod, "prepared ResourceClaims")
 		e.cause = *cause
-		return s.expect(LinkSlot, cmp.Or(strings.Join(held, ", "), "none yet"), e)
+		return t.expect(LinkSlot, cmp.Or(strings.Join(held, ", "), "none yet"), e)
 	case cause != nil:
 		return broken(LinkSlot, *cause)
 	case missing != "":
-		return s.expect(LinkSlot, "none yet", start(pod, "a slot"))
+		return t.expect(LinkSlot, "none yet", start(t.pod, "a slot"))
 	default:
 		return works(LinkSlot, cmp.Or(strings.Join(held, ", "), "none is needed"))
 	}
@@ -314,12 +309,12 @@ func (s *Snapshot) slotLink(pod *corev1.Pod) Link {
 
 // slotsOfPod returns the slots that the node of the Pod holds for it, and what the Pod requests and
 // has no slot of, if anything.
-func (s *Snapshot) slotsOfPod(pod *corev1.Pod) (held []string, missing string, isClaim bool) {
-	claimed := pod.Status.ExtendedResourceClaimStatus != nil
-	for _, name := range requestedDevices(pod) {
+func (t target) slotsOfPod() (held []string, missing string, isClaim bool) {
+	claimed := t.pod.Status.ExtendedResourceClaimStatus != nil
+	for _, name := range requestedDevices(t.pod) {
 		resource := akriv0.ResourceName(name)
 		// Slots of claims are not those of a Pod without a claim.
-		found := heldSlots(s.instancesOfResource(name), pod.Spec.NodeName, func(slot Slot) bool {
+		found := heldSlots(t.instancesOfResource(name), t.pod.Spec.NodeName, func(slot Slot) bool {
 			return slot.Claim == "" && slot.Resource == resource || slot.Claim != "" && claimed
 		})
 		if len(found) == 0 {
@@ -328,12 +323,12 @@ func (s *Snapshot) slotsOfPod(pod *corev1.Pod) (held []string, missing string, i
 		held = append(held, found...)
 	}
 
-	for _, claim := range s.claimsOf(pod) {
+	for _, claim := range t.claims() {
 		if claim.claim == nil || withoutSlots(claim.claim) {
 			continue
 		}
-		all := Where(s.Instances, func(*akriv0.Instance) bool { return true })
-		found := heldSlots(all, pod.Spec.NodeName, func(slot Slot) bool { return slot.Claim == string(claim.claim.UID) })
+		all := Where(t.Instances, func(*akriv0.Instance) bool { return true })
+		found := heldSlots(all, t.pod.Spec.NodeName, func(slot Slot) bool { return slot.Claim == string(claim.claim.UID) })
 		if len(found) == 0 {
 			return nil, claim.String(), true
 		}
@@ -354,27 +349,27 @@ func heldSlots(instances []*akriv0.Instance, node string, of func(Slot) bool) []
 }
 
 // containerLink evaluates whether the containers run.
-func (s *Snapshot) containerLink(pod *corev1.Pod) Link {
-	if link := s.nodeOfPod(LinkContainer, pod.Spec.NodeName); link != nil && !ended(pod) {
+func (t target) containerLink() Link {
+	if link := unreadyLink(LinkContainer, t.nodeNamed(t.pod.Spec.NodeName)); link != nil && !ended(t.pod) {
 		return *link
 	}
 
-	cause := target{Snapshot: s, pod: pod}.firstCause(LinkContainer)
+	cause := t.firstCause(LinkContainer)
 	switch {
 	case cause != nil && cause.byEvent:
-		e := start(pod, "containers that run")
+		e := start(t.pod, "containers that run")
 		e.cause = *cause
-		return s.expect(LinkContainer, "starting", e)
+		return t.expect(LinkContainer, "starting", e)
 	case cause != nil:
 		return broken(LinkContainer, *cause)
-	case pod.Status.Phase == corev1.PodSucceeded:
+	case t.pod.Status.Phase == corev1.PodSucceeded:
 		return works(LinkContainer, "all have completed")
-	case pod.Status.Phase == corev1.PodRunning && PodReady(pod):
+	case t.pod.Status.Phase == corev1.PodRunning && PodReady(t.pod):
 		return works(LinkContainer, "all are ready")
-	case pod.Status.Phase == corev1.PodRunning:
-		return s.expect(LinkContainer, "not ready yet", start(pod, "a Pod that is ready"))
+	case t.pod.Status.Phase == corev1.PodRunning:
+		return t.expect(LinkContainer, "not ready yet", start(t.pod, "a Pod that is ready"))
 	default:
-		return s.expect(LinkContainer, "starting", start(pod, "containers that run"))
+		return t.expect(LinkContainer, "starting", start(t.pod, "containers that run"))
 	}
 }
 

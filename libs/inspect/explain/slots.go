@@ -7,6 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
@@ -32,14 +35,14 @@ type Slot struct {
 
 // Slots returns the slots of the Instances with the Pods that use them.
 func (s *Snapshot) Slots(instances ...*akriv0.Instance) []Slot {
-	slots, users := slotsOf(instances...), s.users()
+	slots, users := slotsOf(instances...), usersOf(s.Pods)
 	for i := range slots {
 		slot := &slots[i]
 		slot.Pods = users[user{slot.Node, slot.Resource}]
 		if slot.Claim == "" {
 			continue
 		}
-		if pods := s.usersOfClaim(slot.Claim, slot.Node); len(pods) > 0 {
+		if pods := usersOfClaim(s, slot.Claim, slot.Node); len(pods) > 0 {
 			slot.Pods = pods
 		} else {
 			ofConfiguration := users[user{slot.Node, akriv0.ResourceName(slot.Configuration)}]
@@ -88,11 +91,11 @@ func slotOf(instance *akriv0.Instance, name string) Slot {
 // user is a resource that a node uses.
 type user struct{ node, resource string }
 
-// users returns the Pods that use resources, as namespace/name, by name.
-func (s *Snapshot) users() map[user][]string {
+// usersOf returns those of the Pods that use resources, as namespace/name, by name.
+func usersOf(pods []corev1.Pod) map[user][]string {
 	users := map[user][]string{}
-	for i := range s.Pods {
-		pod := &s.Pods[i]
+	for i := range pods {
+		pod := &pods[i]
 		if pod.Spec.NodeName == "" || ended(pod) {
 			continue
 		}
@@ -101,10 +104,30 @@ func (s *Snapshot) users() map[user][]string {
 			users[key] = append(users[key], pod.Namespace+"/"+pod.Name)
 		}
 	}
-	for _, pods := range users {
-		slices.Sort(pods)
+	for _, names := range users {
+		slices.Sort(names)
 	}
 	return users
+}
+
+// usersOfClaim returns the Pods on the node for which the claim is reserved, as namespace/name.
+func usersOfClaim(s *Snapshot, uid, node string) []string {
+	index := slices.IndexFunc(s.ResourceClaims, func(claim resourcev1.ResourceClaim) bool { return string(claim.UID) == uid })
+	if index < 0 {
+		return nil
+	}
+	var pods []string
+	for _, user := range s.ResourceClaims[index].Status.ReservedFor {
+		if user.Resource != "pods" {
+			continue
+		}
+		namespace := s.ResourceClaims[index].Namespace
+		if pod := Find(s.Pods, namespace, user.Name); pod == nil || pod.Spec.NodeName == node {
+			pods = append(pods, namespace+"/"+user.Name)
+		}
+	}
+	slices.Sort(pods)
+	return pods
 }
 
 // freeSlots counts the slots that can be reserved.

@@ -13,14 +13,14 @@ import (
 // Brokers returns the verdict on the brokers of a Configuration: as many run, or have completed, as
 // it wants.
 func Brokers(s *Snapshot, c *akriv0.Configuration) Verdict {
-	return s.brokersLink(c).of(SubjectBrokers, c.Namespace, c.Name)
+	t := target{Snapshot: s, configuration: c, instances: s.InstancesOf(c)}
+	return t.brokersLink().of(SubjectBrokers, c.Namespace, c.Name)
 }
 
-func (s *Snapshot) brokersLink(c *akriv0.Configuration) Link {
-	instances := s.InstancesOf(c)
-	result := s.brokers(c, instances)[0]
-	invalid := target{Snapshot: s, configuration: c}.firstCause(LinkAccepted)
-	if invalid != nil && invalid.ID == SpecInvalid && condition(c, akriv0.ConditionBrokersRunning).Reason == akriv0.ReasonInvalidSpec {
+func (t target) brokersLink() Link {
+	result := t.brokerLinks()[0]
+	invalid := t.firstCause(LinkAccepted)
+	if invalid != nil && invalid.ID == SpecInvalid && condition(t.configuration, akriv0.ConditionBrokersRunning).Reason == akriv0.ReasonInvalidSpec {
 		return broken(LinkCreated, *invalid)
 	}
 	if result.State == Skipped {
@@ -28,10 +28,10 @@ func (s *Snapshot) brokersLink(c *akriv0.Configuration) Link {
 	}
 
 	wanted, running := 0, 0
-	for _, instance := range instances {
-		want := wantedBrokers(c, instance)
+	for _, instance := range t.instances {
+		want := wantedBrokers(t.configuration, instance)
 		runs := 0
-		for _, link := range s.brokerStates(instance) {
+		for _, link := range brokerStates(t.Snapshot, instance) {
 			if link.State == Works {
 				runs++
 			}
@@ -41,14 +41,14 @@ func (s *Snapshot) brokersLink(c *akriv0.Configuration) Link {
 	}
 
 	message := fmt.Sprintf("%d of %d brokers run or have completed", running, wanted)
-	unusable := s.unusable(c, instances)
+	unusable := t.unusable()
 	switch {
 	case running >= wanted && unusable != nil:
 		result = *unusable
 	case running >= wanted:
 		return works(LinkContainer, message)
 	case result.State == Works:
-		result = s.missingBroker(c, instances)
+		result = t.missingBroker()
 	}
 	if running > 0 && result.State == Broken {
 		result.State = Partly
@@ -61,13 +61,13 @@ func (s *Snapshot) brokersLink(c *akriv0.Configuration) Link {
 
 // unusable returns the state of the worst device that no broker can use because it has no node or
 // no slot, or nil.
-func (s *Snapshot) unusable(c *akriv0.Configuration, instances []*akriv0.Instance) *Link {
+func (t target) unusable() *Link {
 	var found *Link
-	for _, instance := range instances {
-		if wantedBrokers(c, instance) > 0 {
+	for _, instance := range t.instances {
+		if wantedBrokers(t.configuration, instance) > 0 {
 			continue
 		}
-		link := s.seenLink(instance)
+		link := t.seenLink(instance)
 		if found == nil || severity[link.State] > severity[found.State] {
 			found = &link
 		}
@@ -85,7 +85,7 @@ func wantedBrokers(c *akriv0.Configuration, instance *akriv0.Instance) int {
 
 // brokerStates returns the states of the brokers of a device that exist. A Job that has completed
 // is one, also if its Pods do not exist any more.
-func (s *Snapshot) brokerStates(instance *akriv0.Instance) []Link {
+func brokerStates(s *Snapshot, instance *akriv0.Instance) []Link {
 	var links []Link
 	for i := range s.Jobs {
 		if job := &s.Jobs[i]; isOwnedBy(job, instance) && jobCompleted(job) {
@@ -94,7 +94,7 @@ func (s *Snapshot) brokerStates(instance *akriv0.Instance) []Link {
 	}
 	for _, pod := range s.BrokersOf(instance) {
 		if pod.DeletionTimestamp == nil && (len(links) == 0 || pod.Status.Phase != corev1.PodSucceeded) {
-			links = append(links, chain(s.podLinks(pod)))
+			links = append(links, chain(target{Snapshot: s, pod: pod}.podLinks()))
 		}
 	}
 	return links
@@ -115,31 +115,31 @@ func jobCompleted(job *batchv1.Job) bool {
 }
 
 // missingBroker returns why there are fewer brokers than wanted although none has a problem.
-func (s *Snapshot) missingBroker(c *akriv0.Configuration, instances []*akriv0.Instance) Link {
-	stated := condition(c, akriv0.ConditionBrokersRunning)
+func (t target) missingBroker() Link {
+	stated := condition(t.configuration, akriv0.ConditionBrokersRunning)
 	if stated.Status == metav1.ConditionFalse {
 		return broken(LinkCreated, Cause{
-			ID: PodFailed, Message: stated.Message, Remedies: []Remedy{describeConfiguration("Read the Events of the Configuration.", c)},
+			ID: PodFailed, Message: stated.Message, Remedies: []Remedy{describeConfiguration("Read the Events of the Configuration.", t.configuration)},
 		})
 	}
 
 	since := []metav1.Time{stated.LastTransitionTime}
-	for _, instance := range instances {
+	for _, instance := range t.instances {
 		since = append(since, instance.CreationTimestamp)
-		for _, pod := range s.BrokersOf(instance) {
+		for _, pod := range t.BrokersOf(instance) {
 			since = append(since, pod.CreationTimestamp)
 		}
 	}
-	return s.expectBroker(stated.Message, latest(since...))
+	return t.expectBroker(stated.Message, latest(since...))
 }
 
 // expectBroker returns the link of a broker that broker-controller creates.
-func (s *Snapshot) expectBroker(message string, since metav1.Time) Link {
-	link := s.expect(LinkCreated, message, expectation{
+func (t target) expectBroker(message string, since metav1.Time) Link {
+	link := t.expect(LinkCreated, message, expectation{
 		Wait:  awaits("a broker", since, writeTimeout),
-		cause: Cause{Remedies: []Remedy{s.readServiceLogs("Read the logs of broker-controller.", brokerController)}},
+		cause: Cause{Remedies: []Remedy{t.readServiceLogs("Read the logs of broker-controller.", brokerController)}},
 	})
-	if controller := s.componentLink(brokerController); link.State == Broken && controller.State == Broken {
+	if controller := t.componentLink(brokerController); link.State == Broken && controller.State == Broken {
 		controller.Name = link.Name
 		return controller
 	}

@@ -35,7 +35,7 @@ func (s *Snapshot) nodeLink(node *corev1.Node) Link {
 	var links []Link
 	for i := range s.Pods {
 		if pod := &s.Pods[i]; IsAkri(pod) && pod.Spec.NodeName == node.Name && !ended(pod) {
-			links = append(links, chain(s.podLinks(pod)))
+			links = append(links, chain(target{Snapshot: s, pod: pod}.podLinks()))
 		}
 	}
 	if len(links) == 0 {
