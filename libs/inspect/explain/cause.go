@@ -70,7 +70,8 @@ type rule struct {
 // finder reports a cause, once for each object that has the problem. It need not set the ID.
 type finder func(t target, report func(Cause))
 
-// target is what the rules of a link examine. A link sets the fields that its rules need.
+// target is what is explained: a Configuration with its Instances, devices on a node, a Pod, or the
+// services. Its links and their rules use the fields of that. A link sets what else its rules need.
 type target struct {
 	*Snapshot
 

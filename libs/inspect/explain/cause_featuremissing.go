@@ -16,7 +16,7 @@ func init() { register(rule{FeatureMissing, LinkScheduled, 5, featureMissing}) }
 // nodes that see the devices have them only for ResourceClaims.
 func featureMissing(t target, report func(Cause)) {
 	for _, name := range requestedDevices(t.pod) {
-		node := t.onlyForClaims(t.instancesOfResource(name))
+		node := onlyForClaims(t.Snapshot, t.instancesOfResource(name))
 		if node == "" || !t.insufficient(name) {
 			continue
 		}
@@ -34,7 +34,7 @@ func featureMissing(t target, report func(Cause)) {
 }
 
 // onlyForClaims returns a node of the Instances if all of their nodes use ResourceClaims.
-func (s *Snapshot) onlyForClaims(instances []*akriv0.Instance) (last string) {
+func onlyForClaims(s *Snapshot, instances []*akriv0.Instance) (last string) {
 	for _, instance := range instances {
 		for _, name := range instance.Spec.Nodes {
 			if node := s.nodeNamed(name); node == nil || !s.usesClaims(node) {

@@ -21,7 +21,7 @@ func init() { register(rule{NodeWithoutAkri, LinkActive, 1, nodeWithoutAkri}) }
 // plane.
 func nodeWithoutAkri(t target, report func(Cause)) {
 	for _, cause := range t.NodeWithoutCauses() {
-		if t.needsAkri(cause.Subject.Name) {
+		if needsAkri(t.Snapshot, cause.Subject.Name) {
 			report(cause)
 		}
 	}
@@ -29,13 +29,13 @@ func nodeWithoutAkri(t target, report func(Cause)) {
 
 // unusedNodes returns the causes of the nodes that nodeWithoutAkri leaves out, for users who miss
 // the devices of one.
-func (s *Snapshot) unusedNodes() []Cause {
-	return slices.DeleteFunc(s.NodeWithoutCauses(), func(cause Cause) bool { return s.needsAkri(cause.Subject.Name) })
+func unusedNodes(s *Snapshot) []Cause {
+	return slices.DeleteFunc(s.NodeWithoutCauses(), func(cause Cause) bool { return needsAkri(s, cause.Subject.Name) })
 }
 
 // needsAkri reports whether the devices of the node are known, or whether its DaemonSet should run
 // there.
-func (s *Snapshot) needsAkri(name string) bool {
+func needsAkri(s *Snapshot, name string) bool {
 	if slices.ContainsFunc(s.Instances, func(i akriv0.Instance) bool { return slices.Contains(i.Spec.Nodes, name) }) {
 		return true
 	}

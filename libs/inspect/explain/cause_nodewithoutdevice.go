@@ -25,7 +25,7 @@ func runsWithoutDevice(t target, report func(Cause)) {
 
 func nodeWithoutDevice(t target, report func(Cause)) {
 	for _, name := range requestedDevices(t.pod) {
-		nodes := t.nodesOf(name)
+		nodes := nodesOf(t.instancesOfResource(name))
 		if len(nodes) == 0 || slices.Contains(nodes, t.pod.Spec.NodeName) {
 			continue
 		}

@@ -9,7 +9,7 @@ import (
 // NotFound means that there is no such object. No rule finds it: nothing else can be examined then.
 const NotFound CauseID = "NotFound"
 
-func (s *Snapshot) noConfiguration(namespace, name string) Cause {
+func noConfiguration(s *Snapshot, namespace, name string) Cause {
 	cause := Cause{ID: NotFound, Message: fmt.Sprintf("there is no Configuration %s in the namespace %s", name, namespace)}
 	for i := range s.Configurations {
 		if other := &s.Configurations[i]; other.Name == name {

@@ -19,24 +19,24 @@ func init() {
 
 func instanceTerminating(t target, report func(Cause)) {
 	for _, instance := range t.instances {
-		t.terminating("Instance", instance, report)
+		terminating(t, "Instance", instance, report)
 	}
 }
 
 func configurationTerminating(t target, report func(Cause)) {
-	t.terminating("Configuration", t.configuration, report)
+	terminating(t, "Configuration", t.configuration, report)
 }
 
 // podTerminating finds Pods whose containers have ended, or never started, and that hold their
 // name.
 func podTerminating(t target, report func(Cause)) {
 	if t.pod != nil {
-		t.terminating("Pod", t.pod, report)
+		terminating(t, "Pod", t.pod, report)
 	}
 }
 
 // terminating reports an object that finalizers have kept for longer than their owners take.
-func (t target) terminating(kind string, object metav1.Object, report func(Cause)) {
+func terminating(t target, kind string, object metav1.Object, report func(Cause)) {
 	deleted := object.GetDeletionTimestamp()
 	if deleted == nil || len(object.GetFinalizers()) == 0 || t.now().Before(deleted.Add(writeTimeout)) {
 		return

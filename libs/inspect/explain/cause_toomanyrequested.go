@@ -17,9 +17,10 @@ func init() { register(rule{TooManyRequested, LinkScheduled, 1, tooManyRequested
 
 func tooManyRequested(t target, report func(Cause)) {
 	for _, name := range requestedDevices(t.pod) {
-		wanted, available, unit := t.demand(name), 0, "slot"
-		for _, node := range t.nodesOf(name) {
-			found, what := t.supply(name, node)
+		wanted, available, unit := demand(t.pod, name), 0, "slot"
+		instances := t.instancesOfResource(name)
+		for _, node := range nodesOf(instances) {
+			found, what := supply(instances, name, node)
 			available, unit = max(available, found), what
 		}
 		if wanted <= available {
@@ -36,20 +37,21 @@ func tooManyRequested(t target, report func(Cause)) {
 }
 
 // demand returns the most that a container of the Pod requests of a resource.
-func (t target) demand(name string) int {
+func demand(pod *corev1.Pod, name string) int {
 	most := 0
-	for _, container := range slices.Concat(t.pod.Spec.InitContainers, t.pod.Spec.Containers) {
+	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		quantity := container.Resources.Limits[corev1.ResourceName(akriv0.ResourceName(name))]
 		most = max(most, int(quantity.Value()))
 	}
 	return most
 }
 
-// supply returns how many a container on the node can have of a resource, and of what: slots of an
-// Instance, or devices of a Configuration, because a container gets each device once.
-func (t target) supply(name, node string) (count int, unit string) {
+// supply returns how many a container on the node can have of a resource, which stands for the
+// Instances, and of what: slots of an Instance, or devices of a Configuration, because a container
+// gets each device once.
+func supply(instances []*akriv0.Instance, name, node string) (count int, unit string) {
 	unit = "slot"
-	for _, instance := range t.instancesOfResource(name) {
+	for _, instance := range instances {
 		switch {
 		case !slices.Contains(instance.Spec.Nodes, node):
 		case instance.Name == name:
@@ -61,29 +63,21 @@ func (t target) supply(name, node string) (count int, unit string) {
 	return count, unit
 }
 
-// nodesOf returns the nodes that see a device of the resource.
-func (t target) nodesOf(name string) []string {
-	var nodes []string
-	for _, instance := range t.instancesOfResource(name) {
-		nodes = append(nodes, instance.Spec.Nodes...)
-	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes)
-}
-
 // shortageOf returns why a node cannot give the Pod what it requests of a resource, or nothing.
 func (t target) shortageOf(name, node string) string {
 	resource := akriv0.ResourceName(name)
-	supply, unit := t.supply(name, node)
-	wanted := t.demand(name)
+	instances := t.instancesOfResource(name)
+	available, unit := supply(instances, name, node)
+	wanted := demand(t.pod, name)
 	switch {
-	case supply == 0:
+	case available == 0:
 		return "it does not see " + resource
-	case wanted > supply:
-		return fmt.Sprintf("%d of %s requested, it has %s", wanted, resource, Plural(supply, unit))
+	case wanted > available:
+		return fmt.Sprintf("%d of %s requested, it has %s", wanted, resource, Plural(available, unit))
 	}
+
 	var seen []*akriv0.Instance
-	for _, instance := range t.instancesOfResource(name) {
+	for _, instance := range instances {
 		if slices.Contains(instance.Spec.Nodes, node) {
 			seen = append(seen, instance)
 		}

@@ -19,7 +19,7 @@ func Configuration(s *Snapshot, namespace, name string) Explanation {
 	e := Explanation{Kind: "Configuration", Namespace: namespace, Name: name}
 	c := Find(s.Configurations, namespace, name)
 	if c == nil {
-		e.Links = []Link{s.ServicesLink(), broken(LinkAccepted, s.noConfiguration(namespace, name))}
+		e.Links = []Link{s.ServicesLink(), broken(LinkAccepted, noConfiguration(s, namespace, name))}
 		return e
 	}
 	t := target{Snapshot: s, configuration: c, instances: s.InstancesOf(c)}
@@ -45,16 +45,12 @@ func brokerPodOf(c *akriv0.Configuration) *corev1.PodSpec {
 func (s *Snapshot) discovery(c *akriv0.Configuration) []Link {
 	known, ok := s.indexed().discovery[c]
 	if !ok {
-		known = s.findDiscovery(c)
+		t := target{Snapshot: s, configuration: c, instances: s.InstancesOf(c)}
+		links := []Link{t.handlerLink(), t.acceptedLink(), t.activeLink(), t.foundLink(), t.instancesLink()}
+		known = append([]Link{s.ServicesLink()}, withoutEffects(links)...)
 		s.index.discovery[c] = known
 	}
 	return slices.Clone(known)
-}
-
-func (s *Snapshot) findDiscovery(c *akriv0.Configuration) []Link {
-	t := target{Snapshot: s, configuration: c, instances: s.InstancesOf(c)}
-	links := []Link{t.handlerLink(), t.acceptedLink(), t.activeLink(), t.foundLink(), t.instancesLink()}
-	return append([]Link{s.ServicesLink()}, withoutEffects(links)...)
 }
 
 // withoutEffects skips the links that wait for something, in vain or not, if another link has a
@@ -83,7 +79,7 @@ func (t target) handlerLink() Link {
 	registered := condition(t.configuration, akriv0.ConditionHandlerRegistered)
 	switch {
 	case registered.Status == metav1.ConditionUnknown && t.allOff():
-		return t.offLink(LinkHandler)
+		return offLink(LinkHandler, t.configuration)
 	case registered.Status == metav1.ConditionUnknown:
 		return t.expect(LinkHandler, registered.Message, t.report("a Discovery Handler in the report of a node", reportTimeout, registered))
 	}
@@ -163,7 +159,7 @@ func (t target) activeLink() Link {
 	case reporting == 0 && len(causes) > 0:
 		return broken(LinkActive, causes...)
 	case reporting == 0 && t.allOff():
-		return t.offLink(LinkActive)
+		return offLink(LinkActive, t.configuration)
 	case reporting == 0:
 		reporting := condition(t.configuration, akriv0.ConditionNodesReporting)
 		return t.expect(LinkActive, reporting.Message, t.report("the first report of a node", reportTimeout, reporting))
@@ -171,7 +167,7 @@ func (t target) activeLink() Link {
 		return partly(LinkActive, message+"; "+causes[0].Message, causes...)
 	default:
 		link := works(LinkActive, message)
-		link.Causes = t.unusedNodes()
+		link.Causes = unusedNodes(t.Snapshot)
 		return link
 	}
 }
@@ -189,8 +185,8 @@ func (t target) allOff() bool {
 	})
 }
 
-func (t target) offLink(name string) Link {
-	return Link{Name: name, State: OutOfService, Message: condition(t.configuration, akriv0.ConditionNodesReporting).Message}
+func offLink(name string, c *akriv0.Configuration) Link {
+	return Link{Name: name, State: OutOfService, Message: condition(c, akriv0.ConditionNodesReporting).Message}
 }
 
 func (t target) foundLink() Link {

@@ -57,7 +57,7 @@ func (s *Snapshot) indexed() *index {
 			component := pod.Namespace + "/" + pod.Labels[ComponentLabel]
 			s.index.servicePods[component] = append(s.index.servicePods[component], pod)
 		}
-		if owner := s.instanceOf(pod); owner != "" {
+		if owner := instanceOf(s.Jobs, pod); owner != "" {
 			key := pod.Namespace + "/" + owner
 			s.index.brokers[key] = append(s.index.brokers[key], pod)
 		}
@@ -77,10 +77,10 @@ func (i *index) addResource(instance *akriv0.Instance) {
 
 // instanceOf returns the name of the Instance whose broker the Pod is, or nothing. The Pods of Jobs
 // are brokers, too.
-func (s *Snapshot) instanceOf(pod *corev1.Pod) string {
+func instanceOf(jobs []batchv1.Job, pod *corev1.Pod) string {
 	owner := metav1.GetControllerOf(pod)
 	if owner != nil && owner.Kind == "Job" {
-		job := Find(s.Jobs, pod.Namespace, owner.Name)
+		job := Find(jobs, pod.Namespace, owner.Name)
 		owner = metav1.GetControllerOf(cmp.Or(job, &batchv1.Job{}))
 	}
 	if owner == nil || owner.Kind != "Instance" {

@@ -21,6 +21,8 @@ type Installation struct {
 	// Resources is how Pods get devices, as the cluster has decided it. It is empty if the chart
 	// decides that, if nothing is decided yet, and if the user may not read it.
 	Resources string
+	// Unmet are the objects that Akri needs, and that are missing or not of this version.
+	Unmet []Requirement
 }
 
 // release returns the name and namespace of Akri's Helm release, as far as they are known.

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
@@ -17,11 +18,11 @@ func Instance(s *Snapshot, namespace, name string) Explanation {
 	e := Explanation{Kind: "Instance", Namespace: namespace, Name: name}
 	instance := Find(s.Instances, namespace, name)
 	if instance == nil {
-		e.Links = s.noInstance(namespace, name)
+		e.Links = missingInstance(s, namespace, name)
 		return e
 	}
 	t := target{Snapshot: s, configuration: s.configurationOf(instance), instances: []*akriv0.Instance{instance}}
-	e.Links = append(t.discoveryLinks(), s.seenLink(instance), t.resourceLink(brokerPodOf(t.configuration)), s.slotsLink(instance))
+	e.Links = append(t.discoveryLinks(), s.seenLink(instance), t.resourceLink(brokerPodOf(t.configuration)), slotsLink(s, instance))
 	if t.configuration != nil {
 		e.Links = append(e.Links, t.brokerLinks()...)
 	}
@@ -29,8 +30,8 @@ func Instance(s *Snapshot, namespace, name string) Explanation {
 	return e
 }
 
-// noInstance explains the Configuration that would have the Instance.
-func (s *Snapshot) noInstance(namespace, name string) []Link {
+// missingInstance explains the Configuration that would have the Instance.
+func missingInstance(s *Snapshot, namespace, name string) []Link {
 	prefix := akriv0.InstancePrefix(name)
 	for i := range s.Configurations {
 		c := &s.Configurations[i]
@@ -70,13 +71,13 @@ func (s *Snapshot) seenLink(instance *akriv0.Instance) Link {
 	return works(LinkSeen, fmt.Sprintf("device %q on %s", id, NodeList(instance.Spec.Nodes)))
 }
 
-func (s *Snapshot) slotsLink(instance *akriv0.Instance) Link {
+func slotsLink(s *Snapshot, instance *akriv0.Instance) Link {
 	slots := s.Slots(instance)
 	message := fmt.Sprintf("%d of %d held", len(slots)-freeSlots(slots), len(slots))
 	if by := holders(slots); by != "" {
 		message += ", by " + by
 	}
-	if nodes := s.holdersWithoutPods(slots); len(nodes) > 0 {
+	if nodes := holdersWithoutPods(s, slots); len(nodes) > 0 {
 		message += "; no Pod uses those of " + NodeList(nodes)
 	}
 
@@ -85,4 +86,19 @@ func (s *Snapshot) slotsLink(instance *akriv0.Instance) Link {
 		return partly(LinkSlots, cause.Message, *cause)
 	}
 	return works(LinkSlots, message)
+}
+
+// holdersWithoutPods returns the nodes that hold slots which no Pod uses. A node releases these
+// within seconds: one that keeps them may be stolen.
+func holdersWithoutPods(s *Snapshot, slots []Slot) (nodes []string) {
+	if !s.readable("pods") || s.OneNamespace {
+		return nil
+	}
+	for _, slot := range slots {
+		if slot.Node != "" && len(slot.Pods) == 0 {
+			nodes = append(nodes, slot.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }

@@ -101,9 +101,9 @@ func (in *Installation) webhookServices() []serviceReference {
 }
 
 // NoAPI reports whether the cluster has no type of Akri.
-func (s *Snapshot) NoAPI() bool {
+func (in *Installation) NoAPI() bool {
 	var missing, lacking int
-	for _, unmet := range s.Unmet {
+	for _, unmet := range in.Unmet {
 		switch {
 		case unmet.Subject.Kind != SubjectDefinition:
 		case unmet.Missing:
@@ -116,10 +116,10 @@ func (s *Snapshot) NoAPI() bool {
 }
 
 // missingDefinition returns the cause if the cluster lacks a type: its objects were deleted.
-func (s *Snapshot) missingDefinition() *Cause {
-	for _, unmet := range s.Unmet {
+func (in *Installation) missingDefinition() *Cause {
+	for _, unmet := range in.Unmet {
 		if unmet.Missing && unmet.Subject.Kind == SubjectDefinition {
-			cause := s.unmetCause(unmet)
+			cause := in.unmetCause(unmet)
 			return &cause
 		}
 	}

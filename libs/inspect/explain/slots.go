@@ -141,21 +141,6 @@ func freeSlots(slots []Slot) int {
 	return free
 }
 
-// holdersWithoutPods returns the nodes that hold slots which no Pod uses. A node releases these
-// within seconds: one that keeps them may be stolen.
-func (s *Snapshot) holdersWithoutPods(slots []Slot) (nodes []string) {
-	if !s.readable("pods") || s.OneNamespace {
-		return nil
-	}
-	for _, slot := range slots {
-		if slot.Node != "" && len(slot.Pods) == 0 {
-			nodes = append(nodes, slot.Node)
-		}
-	}
-	slices.Sort(nodes)
-	return slices.Compact(nodes)
-}
-
 const maxHolders = 6
 
 // holders lists who holds the slots: "node-a (default/camera-broker)".

@@ -60,8 +60,6 @@ type Snapshot struct {
 	// OneNamespace is true if Pods, Jobs, Configurations or Instances are only those of one
 	// namespace, or of some, because the user may not list those of others.
 	OneNamespace bool
-	// Unmet are the objects that Akri needs, and that are missing or not of this version.
-	Unmet []Requirement
 
 	index *index
 }

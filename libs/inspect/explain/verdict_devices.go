@@ -1,14 +1,18 @@
 package explain
 
-import akriv0 "akri.sh/libs/apis/akri/v0"
+import (
+	"slices"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+)
 
 // Devices returns the verdict on the devices of a Configuration: those that were found work, and
 // others would be found.
 func Devices(s *Snapshot, c *akriv0.Configuration) Verdict {
-	return s.devicesLink(c).of(SubjectDevices, c.Namespace, c.Name)
+	return devicesLink(s, c).of(SubjectDevices, c.Namespace, c.Name)
 }
 
-func (s *Snapshot) devicesLink(c *akriv0.Configuration) Link {
+func devicesLink(s *Snapshot, c *akriv0.Configuration) Link {
 	if link := s.componentLink(InstanceWriter); link.State == Broken || link.State == Waiting {
 		return link // the status of the Configuration is that of an earlier time
 	}
@@ -32,17 +36,16 @@ func (s *Snapshot) devicesLink(c *akriv0.Configuration) Link {
 	case discovery.State == Broken || discovery.State == Partly:
 		return partly(discovery.Name, devices.Message, discovery.Causes...)
 	default:
-		return works(LinkFound, Plural(len(instances), "device")+" on "+Plural(nodesOf(instances), "node"))
+		return works(LinkFound, Plural(len(instances), "device")+" on "+Plural(len(nodesOf(instances)), "node"))
 	}
 }
 
-// nodesOf counts the nodes that see the devices.
-func nodesOf(instances []*akriv0.Instance) int {
-	names := map[string]bool{}
+// nodesOf returns the nodes that see one of the devices, by name.
+func nodesOf(instances []*akriv0.Instance) []string {
+	var nodes []string
 	for _, instance := range instances {
-		for _, name := range instance.Spec.Nodes {
-			names[name] = true
-		}
+		nodes = append(nodes, instance.Spec.Nodes...)
 	}
-	return len(names)
+	slices.Sort(nodes)
+	return slices.Compact(nodes)
 }

@@ -10,10 +10,10 @@ import (
 
 // Node returns the verdict on a node: Kubernetes can use it, and Akri's Pods there are ready.
 func Node(s *Snapshot, node *corev1.Node) Verdict {
-	return s.nodeLink(node).of("Node", "", node.Name)
+	return nodeLink(s, node).of("Node", "", node.Name)
 }
 
-func (s *Snapshot) nodeLink(node *corev1.Node) Link {
+func nodeLink(s *Snapshot, node *corev1.Node) Link {
 	switch {
 	case node.Spec.Unschedulable:
 		return Link{Name: LinkActive, State: OutOfService, Message: cordonedMessage(node)}
@@ -25,7 +25,7 @@ func (s *Snapshot) nodeLink(node *corev1.Node) Link {
 	for _, cause := range s.NodeWithoutCauses() {
 		switch {
 		case cause.Subject.Name != node.Name:
-		case s.needsAkri(node.Name):
+		case needsAkri(s, node.Name):
 			return broken(LinkActive, cause)
 		default:
 			return skipped(LinkActive, cause.Message)
@@ -42,7 +42,7 @@ func (s *Snapshot) nodeLink(node *corev1.Node) Link {
 		return skipped(LinkActive, "no Pod of Akri")
 	}
 	result := group("Pod", links)
-	if silent := s.notReportingCause(node.Name); silent != nil {
+	if silent := notReportingCause(s, node.Name); silent != nil {
 		return worst(result, broken(LinkActive, *silent))
 	}
 	return result
@@ -55,7 +55,7 @@ func isOff(node *corev1.Node) bool {
 }
 
 // notReportingCause returns the cause if the node no longer reports on a Configuration.
-func (s *Snapshot) notReportingCause(node string) *Cause {
+func notReportingCause(s *Snapshot, node string) *Cause {
 	for i := range s.Configurations {
 		c := &s.Configurations[i]
 		lost := slices.ContainsFunc(c.Status.Nodes, func(n akriv0.NodeStatus) bool { return n.Name == node && n.NotReportingSince != nil })

@@ -217,7 +217,7 @@ func TestMissingDefinitions(t *testing.T) {
 	c.await(missing(instances))
 	ofConfigurations := remove(configurations)
 	c.await(missing(configurations), missing(instances))
-	require.True(t, (&explain.Snapshot{Unmet: []explain.Requirement{missing(configurations), missing(instances)}}).NoAPI())
+	require.True(t, (&explain.Installation{Unmet: []explain.Requirement{missing(configurations), missing(instances)}}).NoAPI())
 
 	upstream := ofConfigurations.DeepCopy()
 	version := &upstream.Spec.Versions[0]
