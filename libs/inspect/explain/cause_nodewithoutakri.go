@@ -20,29 +20,11 @@ func init() { register(rule{NodeWithoutAkri, LinkActive, 1, nodeWithoutAkri}) }
 // nodeWithoutAkri leaves out the nodes on which Akri need not run, such as those of the control
 // plane.
 func nodeWithoutAkri(t target, report func(Cause)) {
-	for _, cause := range t.NodeWithoutCauses() {
-		if needsAkri(t.Snapshot, cause.Subject.Name) {
-			report(cause)
+	for _, node := range t.NodesWithoutAkri() {
+		if node.needed(t.Snapshot) {
+			report(node.Cause(t.Snapshot))
 		}
 	}
-}
-
-// unusedNodes returns the causes of the nodes that nodeWithoutAkri leaves out, for users who miss
-// the devices of one.
-func unusedNodes(s *Snapshot) []Cause {
-	return slices.DeleteFunc(s.NodeWithoutCauses(), func(cause Cause) bool { return needsAkri(s, cause.Subject.Name) })
-}
-
-// needsAkri reports whether the devices of the node are known, or whether its DaemonSet should run
-// there.
-func needsAkri(s *Snapshot, name string) bool {
-	if slices.ContainsFunc(s.Instances, func(i akriv0.Instance) bool { return slices.Contains(i.Spec.Nodes, name) }) {
-		return true
-	}
-	node := s.nodeNamed(name)
-	return node != nil && slices.ContainsFunc(ofComponents(s.DaemonSets, discoveryOperator, agent), func(d *appsv1.DaemonSet) bool {
-		return fits(d.Spec.Template.Spec, node)
-	})
 }
 
 // fits reports whether a DaemonSet has a Pod on the node.
@@ -53,33 +35,6 @@ func fits(spec corev1.PodSpec, node *corev1.Node) bool {
 		}
 	}
 	return !slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return !Tolerated(spec.Tolerations, taint) })
-}
-
-// NodeWithoutCauses returns a cause for each node on which the node services do not run.
-func (s *Snapshot) NodeWithoutCauses() []Cause {
-	var causes []Cause
-	for _, node := range s.NodesWithoutAkri() {
-		cause := Cause{ID: NodeWithoutAkri, Subject: subject("Node", "", node.Node), Message: "Akri does not run on " + node.Node}
-		if len(node.Taints) == 0 {
-			release, namespace := s.release()
-			cause.Remedies = []Remedy{
-				remedy("Compare the labels of the node with global.nodePlane.nodeSelector.", "kubectl get node %s --show-labels", node.Node),
-				remedy("Read the values.", "helm get values %s --namespace %s --all", release, namespace),
-			}
-		} else {
-			cause.Message += ", because it does not tolerate " + strings.Join(node.TaintNames(), ", ")
-			cause.Remedies = s.tolerate(node)
-		}
-
-		// Its devices stay until then.
-		if slices.ContainsFunc(s.Instances, func(i akriv0.Instance) bool { return slices.Contains(i.Spec.Nodes, node.Node) }) {
-			cause.Remedies = append(cause.Remedies,
-				remedy("Or remove the devices of the node, if Akri should not run there.", "kubectl akri forget %s", node.Node).
-					interrupting("Node", "", node.Node))
-		}
-		causes = append(causes, cause)
-	}
-	return causes
 }
 
 func (in *Installation) tolerate(node NodeWithout) []Remedy {
@@ -113,6 +68,41 @@ func (n NodeWithout) TaintNames() []string {
 		names = append(names, taint.ToString())
 	}
 	return names
+}
+
+// needed reports whether the devices of the node are known, or whether its DaemonSet should run
+// there.
+func (n NodeWithout) needed(s *Snapshot) bool {
+	node := s.nodeNamed(n.Node)
+	return n.hasDevices(s) || node != nil && slices.ContainsFunc(ofComponents(s.DaemonSets, discoveryOperator, agent), func(d *appsv1.DaemonSet) bool {
+		return fits(d.Spec.Template.Spec, node)
+	})
+}
+
+func (n NodeWithout) hasDevices(s *Snapshot) bool {
+	return slices.ContainsFunc(s.Instances, func(i akriv0.Instance) bool { return slices.Contains(i.Spec.Nodes, n.Node) })
+}
+
+// Cause returns why the node services do not run on the node.
+func (n NodeWithout) Cause(s *Snapshot) Cause {
+	cause := Cause{ID: NodeWithoutAkri, Subject: subject("Node", "", n.Node), Message: "Akri does not run on " + n.Node}
+	if len(n.Taints) == 0 {
+		release, namespace := s.release()
+		cause.Remedies = []Remedy{
+			remedy("Compare the labels of the node with global.nodePlane.nodeSelector.", "kubectl get node %s --show-labels", n.Node),
+			remedy("Read the values.", "helm get values %s --namespace %s --all", release, namespace),
+		}
+	} else {
+		cause.Message += ", because it does not tolerate " + strings.Join(n.TaintNames(), ", ")
+		cause.Remedies = s.tolerate(n)
+	}
+
+	if n.hasDevices(s) { // they stay until then
+		cause.Remedies = append(cause.Remedies,
+			remedy("Or remove the devices of the node, if Akri should not run there.", "kubectl akri forget %s", n.Node).
+				interrupting("Node", "", n.Node))
+	}
+	return cause
 }
 
 // NodesWithoutAkri returns the nodes without a Pod of discovery-operator or the agent.

@@ -167,7 +167,9 @@ func (t target) activeLink() Link {
 		return partly(LinkActive, message+"; "+causes[0].Message, causes...)
 	default:
 		link := works(LinkActive, message)
-		link.Causes = unusedNodes(t.Snapshot)
+		for _, node := range t.NodesWithoutAkri() { // none is needed; for users who miss the devices of one
+			link.Causes = append(link.Causes, node.Cause(t.Snapshot))
+		}
 		return link
 	}
 }

@@ -22,13 +22,13 @@ func nodeLink(s *Snapshot, node *corev1.Node) Link {
 	case !s.readable("pods") || s.OneNamespace:
 		return skipped(LinkActive, "not checked: you may not list the Pods of Akri")
 	}
-	for _, cause := range s.NodeWithoutCauses() {
+	for _, without := range s.NodesWithoutAkri() {
 		switch {
-		case cause.Subject.Name != node.Name:
-		case needsAkri(s, node.Name):
-			return broken(LinkActive, cause)
+		case without.Node != node.Name:
+		case without.needed(s):
+			return broken(LinkActive, without.Cause(s))
 		default:
-			return skipped(LinkActive, cause.Message)
+			return skipped(LinkActive, without.Cause(s).Message)
 		}
 	}
 

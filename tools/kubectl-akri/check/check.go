@@ -238,7 +238,8 @@ func upstream(facts Facts) []Result {
 func nodesWithout(s *explain.Snapshot) Result {
 	const name = "nodes"
 	result := passed(name, "Akri runs on every node")
-	for i, cause := range s.NodeWithoutCauses() {
+	for i, node := range s.NodesWithoutAkri() {
+		cause := node.Cause(s)
 		if i == 0 {
 			result = Result{Name: name, Outcome: Warning}
 		} else {
