@@ -71,7 +71,18 @@ func Start(ctx context.Context, flags ...string) (*Server, error) {
 }
 
 // StartWithoutCRDs is Start without the Akri CRDs.
-func StartWithoutCRDs(ctx context.Context, flags ...string) (server *Server, err error) {
+func StartWithoutCRDs(ctx context.Context, flags ...string) (*Server, error) {
+	return start(ctx, controlplane.Config{}, flags)
+}
+
+// Join starts another API server on the etcd of the server, with additional flags. Stop it first.
+func (s *Server) Join(ctx context.Context, flags ...string) (*Server, error) {
+	return start(ctx, s.servers, flags)
+}
+
+// start starts an API server on the etcd of the servers, or on a new one if they have none, and
+// returns when it is ready.
+func start(ctx context.Context, servers controlplane.Config, flags []string) (_ *Server, err error) {
 	binDir, err := findBinaries()
 	if err != nil {
 		return nil, err
@@ -80,52 +91,33 @@ func StartWithoutCRDs(ctx context.Context, flags ...string) (server *Server, err
 	if err != nil {
 		return nil, fmt.Errorf("create directory: %w", err)
 	}
-	s := &Server{dir: dir}
+	s := &Server{dir: dir, servers: servers}
 	defer func() {
 		if err != nil {
 			s.Stop()
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if err := s.start(binDir, flags); err != nil {
+
+	ports, err := freePorts(ownAddress(), 3)
+	if err != nil {
 		return nil, err
 	}
+	if servers.EtcdClientURL == "" {
+		if err := s.startEtcd(binDir, ports[1], ports[2]); err != nil {
+			return nil, err
+		}
+	}
+	s.servers.SecurePort = ports[0]
+	if err := s.startAPIServer(binDir, flags); err != nil {
+		return nil, err
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
 	if err := s.waitReady(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-// Join starts another API server on the etcd of the server, with additional flags. Stop it first.
-func (s *Server) Join(ctx context.Context, flags ...string) (*Server, error) {
-	binDir, err := findBinaries()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "akri-kubetest-")
-	if err != nil {
-		return nil, fmt.Errorf("create directory: %w", err)
-	}
-	joined := &Server{dir: dir, servers: s.servers}
-	ports, err := freePorts(joined.servers.BindAddress, 1)
-	if err != nil {
-		joined.Stop()
-		return nil, err
-	}
-
-	joined.servers.SecurePort = ports[0]
-	if err := joined.startAPIServer(binDir, flags); err != nil {
-		joined.Stop()
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	if err := joined.waitReady(ctx); err != nil {
-		joined.Stop()
-		return nil, err
-	}
-	return joined, nil
 }
 
 // Config returns a client configuration with all rights.
@@ -156,25 +148,20 @@ func (s *Server) Pause() error {
 // Resume ends a Pause.
 func (s *Server) Resume() error { return s.apiServer.Process.Signal(syscall.SIGCONT) }
 
-func (s *Server) start(binDir string, additional []string) error {
+func (s *Server) startEtcd(binDir, clientPort, peerPort string) error {
 	host := ownAddress()
-	ports, err := freePorts(host, 3)
-	if err != nil {
-		return err
-	}
-	servers := controlplane.Config{
+	s.servers = controlplane.Config{
 		Dir: s.dir, EtcdDataDir: filepath.Join(s.dir, "etcd"),
-		EtcdClientURL: "http://" + net.JoinHostPort(host, ports[0]), EtcdPeerURL: "http://" + net.JoinHostPort(host, ports[1]),
-		BindAddress: host, SecurePort: ports[2], ServiceCIDR: "10.96.0.0/24",
+		EtcdClientURL: "http://" + net.JoinHostPort(host, clientPort), EtcdPeerURL: "http://" + net.JoinHostPort(host, peerPort),
+		BindAddress: host, ServiceCIDR: "10.96.0.0/24",
 	}
-	if err := servers.WriteServiceAccountKey(); err != nil {
+	if err := s.servers.WriteServiceAccountKey(); err != nil {
 		return err
 	}
-	s.servers = servers
-	if s.etcd, err = s.command(filepath.Join(binDir, controlplane.Etcd), servers.EtcdFlags()); err != nil {
-		return err
-	}
-	return s.startAPIServer(binDir, additional)
+
+	var err error
+	s.etcd, err = s.command(filepath.Join(binDir, controlplane.Etcd), s.servers.EtcdFlags())
+	return err
 }
 
 func (s *Server) startAPIServer(binDir string, additional []string) error {
