@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"akri.sh/integration/cluster"
@@ -141,6 +142,30 @@ func (b *bench) measure(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// deployment returns the manifest of a Deployment of the sample broker. The fields are those of its
+// container, one each.
+func deployment(name string, replicas int, nodeSelector string, fields ...string) string {
+	return fmt.Sprintf(`
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s, namespace: default}
+spec:
+  replicas: %[2]d
+  selector: {matchLabels: {app: %[1]s}}
+  template:
+    metadata: {labels: {app: %[1]s}}
+    spec:
+      terminationGracePeriodSeconds: 1
+      nodeSelector: {%[3]s}
+      containers:
+      - name: main
+        image: ghcr.io/akri-mesh/sample-broker:dev
+        imagePullPolicy: IfNotPresent
+        %[4]s
+`, name, replicas, nodeSelector, strings.Join(fields, "\n        "))
 }
 
 // repeat measures count times. The timeout limits each time.

@@ -33,22 +33,6 @@ metadata: {name: bench-next, namespace: default}
 spec:
   discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: ["foo0"]'}
   brokerProperties: {BENCH_NEXT: held}
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: bench-next, namespace: default}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: bench-next}}
-  template:
-    metadata: {labels: {app: bench-next}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers:
-      - name: main
-        image: ghcr.io/akri-mesh/sample-broker:dev
-        imagePullPolicy: IfNotPresent
-        resources: {limits: {"akri.sh/bench-next": "1"}}
 `
 )
 
@@ -119,7 +103,8 @@ func (b *bench) reactions(ctx context.Context, form form) (found reactions, err 
 		return found, err
 	}
 	b.progress("deleting %d Pods for whose device others wait", deletions)
-	if found.next, err = b.repeatWith(ctx, nextConfiguration, min(b.Rounds, deletions), b.deleteHolder); err != nil {
+	manifest := nextConfiguration + deployment("bench-next", 2, "", `resources: {limits: {"akri.sh/bench-next": "1"}}`)
+	if found.next, err = b.repeatWith(ctx, manifest, min(b.Rounds, deletions), b.deleteHolder); err != nil {
 		return found, err
 	}
 	found.restarts, err = b.restart(ctx, form)

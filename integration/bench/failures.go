@@ -21,31 +21,18 @@ const (
 	seeds       = 3
 	wantedPods  = 6
 
-	failuresObjects = `
+	failuresConfiguration = `
 apiVersion: akri.sh/v0
 kind: Configuration
 metadata: {name: bench-failures, namespace: default}
 spec:
   discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: ["foo0"]'}
   capacity: 6
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: bench-failures, namespace: default}
-spec:
-  replicas: 6
-  selector: {matchLabels: {app: bench-failures}}
-  template:
-    metadata: {labels: {app: bench-failures}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers:
-      - name: main
-        image: ghcr.io/akri-mesh/sample-broker:dev
-        imagePullPolicy: IfNotPresent
-        resources: {limits: {"akri.sh/bench-failures": "1"}}
 `
 )
+
+var failuresObjects = failuresConfiguration +
+	deployment("bench-failures", wantedPods, "", `resources: {limits: {"akri.sh/bench-failures": "1"}}`)
 
 // form is a way in which Pods get devices, and the service that gives them to the kubelet.
 type form struct{ name, value, service string }

@@ -28,28 +28,6 @@ spec:
   discoveryHandler: {name: debugEcho, discoveryDetails: 'descriptions: ["foo0"]'}
   capacity: 4
 `
-
-	// plainNext are Pods without a device of which one runs at a time: they need the same port of
-	// the same node.
-	plainNext = `
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: bench-next, namespace: default}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: bench-next}}
-  template:
-    metadata: {labels: {app: bench-next}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      nodeSelector: {kubernetes.io/hostname: %s}
-      containers:
-      - name: main
-        image: ghcr.io/akri-mesh/sample-broker:dev
-        imagePullPolicy: IfNotPresent
-        ports: [{containerPort: 9, hostPort: 9}]
-        env: [{name: BENCH_NEXT, value: held}]
-`
 )
 
 // plain returns how long Pods without a device take from their creation until their containers run,
@@ -61,7 +39,9 @@ func (b *bench) plain(ctx context.Context) (created, next []time.Duration, err e
 		return nil, nil, err
 	}
 	b.progress("deleting %d Pods without a device for whose end others wait", deletions)
-	manifest := fmt.Sprintf(plainNext, b.mesh.Cluster.Nodes()[0].Name())
+	// One of these Pods runs at a time: they need the same port of the same node.
+	manifest := deployment("bench-next", 2, "kubernetes.io/hostname: "+b.mesh.Cluster.Nodes()[0].Name(),
+		"ports: [{containerPort: 9, hostPort: 9}]", "env: [{name: BENCH_NEXT, value: held}]")
 	next, err = b.repeatWith(ctx, manifest, min(b.Rounds, deletions), b.deleteHolder)
 	return created, next, err
 }
