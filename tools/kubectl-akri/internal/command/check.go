@@ -54,33 +54,19 @@ Pods. If only one slot is free, the command asks before it takes it.`,
 			if err != nil {
 				return err
 			}
+
 			var probed []check.Result
 			if device != "" {
 				if probed, err = runProbe(c, client, snapshot, namespace, device, yes); err != nil {
 					return err
 				}
 			}
-			if o.overrides.Context.Namespace == "" {
-				namespace = defaultNamespace
-			}
-			if len(snapshot.Deployments) > 0 {
-				namespace = snapshot.Deployments[0].Namespace
-			}
-			facts, err := factsOf(c.Context(), client, namespace)
+			results, err := o.checkInstallation(c.Context(), client, snapshot, namespace)
 			if err != nil {
 				return err
 			}
-			if facts.NodeRestriction, err = o.nodeRestriction(c.Context(), snapshot); err != nil {
-				return err
-			}
-			if facts.Release, err = readRelease(c.Context(), client, namespace); err != nil {
-				return err
-			}
-			if err := readResources(c.Context(), client, &facts); err != nil {
-				return err
-			}
-			facts.Review = review(c.Context(), client, snapshot.Webhooks)
-			results := append(check.Of(snapshot, facts), probed...)
+
+			results = append(results, probed...)
 			err = print.Value(c.OutOrStdout(), o.output, results, func(w io.Writer, _ bool) { print.Checks(w, results) })
 			if err == nil && check.HasFailed(results) {
 				err = errChecks
@@ -91,6 +77,32 @@ Pods. If only one slot is free, the command asks before it takes it.`,
 	c.Flags().StringVar(&device, "probe", "", "Run a Pod with this device, or with any device of this Configuration.")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "Do not ask before --probe takes the last free slot.")
 	return c
+}
+
+// checkInstallation checks the installation, or the namespace to install into if there is none.
+func (o *options) checkInstallation(ctx context.Context, client *cluster.Client, s *explain.Snapshot, namespace string) ([]check.Result, error) {
+	if o.overrides.Context.Namespace == "" {
+		namespace = defaultNamespace
+	}
+	if len(s.Deployments) > 0 {
+		namespace = s.Deployments[0].Namespace
+	}
+
+	facts, err := factsOf(ctx, client, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if facts.NodeRestriction, err = o.nodeRestriction(ctx, s); err != nil {
+		return nil, err
+	}
+	if facts.Release, err = readRelease(ctx, client, namespace); err != nil {
+		return nil, err
+	}
+	if err := readResources(ctx, client, &facts); err != nil {
+		return nil, err
+	}
+	facts.Review = review(ctx, client, s.Webhooks)
+	return check.Of(s, facts), nil
 }
 
 // runProbe runs a Pod with the device.
