@@ -163,22 +163,26 @@ func (b *bench) awaitRemoval(ctx context.Context, names []string) error {
 	for _, name := range names {
 		resources = append(resources, akriv0.ResourceName(name))
 	}
+
 	return mesh.Await(ctx, "removal of Instances, brokers and resources", func(ctx context.Context) error {
 		instances, err := b.mesh.InstancesOf(ctx, "default", "bench")
 		if err != nil {
 			return err
 		}
 		pods, err := b.mesh.BrokersOf(ctx, "default", "bench")
-		if err == nil && len(instances)+len(pods) > 0 {
-			err = fmt.Errorf("%d Instances and %d brokers are left", len(instances), len(pods))
+		if err != nil {
+			return err
 		}
-		if err == nil && b.offered(resources) {
-			err = errors.New("a kubelet still offers the resource")
+
+		switch left := b.plugins(); {
+		case len(instances)+len(pods) > 0:
+			return fmt.Errorf("%d Instances and %d brokers are left", len(instances), len(pods))
+		case b.offered(resources):
+			return errors.New("a kubelet still offers the resource")
+		case left > 0:
+			return fmt.Errorf("%d plugins are left; the next round would reuse them and be faster", left)
 		}
-		if left := b.plugins(); err == nil && left > 0 {
-			err = fmt.Errorf("%d plugins are left; the next round would reuse them and be faster", left)
-		}
-		return err
+		return nil
 	})
 }
 
