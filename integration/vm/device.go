@@ -40,6 +40,7 @@ type Plugged struct {
 // Plug plugs a device in. It returns before the guest has seen the device.
 func (g *Guest) Plug(ctx context.Context, device Device) (*Plugged, error) {
 	p := &Plugged{guest: g, id: g.nextID(), release: func(context.Context) error { return nil }}
+
 	arguments := map[string]any{"driver": device.Driver, "id": p.id}
 	maps.Copy(arguments, device.Options)
 	if strings.HasPrefix(device.Port, "rp") {
@@ -50,6 +51,7 @@ func (g *Guest) Plug(ctx context.Context, device Device) (*Plugged, error) {
 	if device.Serial != "" {
 		arguments["serial"] = device.Serial
 	}
+
 	if err := g.monitor.call(ctx, "device_add", arguments, nil); err != nil {
 		return nil, fmt.Errorf("plug %s into port %s: %w", device.Driver, device.Port, err)
 	}
@@ -63,10 +65,12 @@ func (g *Guest) PlugSerial(ctx context.Context, port, serial string) (*Plugged, 
 		return nil, nil, err
 	}
 	defer other.Close()
+
 	line := g.nextID()
 	if err := g.monitor.send(ctx, other, "getfd", map[string]any{"fdname": line}, nil); err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
+
 	backend := map[string]any{"type": "socket", "data": map[string]any{
 		"addr": map[string]any{"type": "fd", "data": map[string]any{"str": line}}, "server": false,
 	}}
@@ -76,6 +80,7 @@ func (g *Guest) PlugSerial(ctx context.Context, port, serial string) (*Plugged, 
 	release := func(ctx context.Context) error {
 		return errors.Join(g.monitor.call(ctx, "chardev-remove", map[string]any{"id": line}, nil), conn.Close())
 	}
+
 	// Without always-plugged the guest sees the adapter only while the line is connected.
 	p, err := g.Plug(ctx, Device{
 		Driver: "usb-serial", Port: port, Serial: serial, Options: map[string]any{"chardev": line, "always-plugged": true},
@@ -94,6 +99,7 @@ func (g *Guest) PlugDisk(ctx context.Context, device Device, content []byte) (*P
 	if err != nil {
 		return nil, err
 	}
+
 	node := g.nextID()
 	// QEMU opens the file by the descriptor of this process, so that it needs no name.
 	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd())
@@ -103,12 +109,14 @@ func (g *Guest) PlugDisk(ctx context.Context, device Device, content []byte) (*P
 	release := func(ctx context.Context) error {
 		return errors.Join(g.monitor.call(ctx, "blockdev-del", map[string]any{"node-name": node}, nil), file.Close())
 	}
+
 	options := maps.Clone(device.Options)
 	if options == nil {
 		options = map[string]any{}
 	}
 	options["drive"] = node
 	device.Options = options
+
 	p, err := g.Plug(ctx, device)
 	if err != nil {
 		return nil, errors.Join(err, release(ctx))

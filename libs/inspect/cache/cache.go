@@ -132,26 +132,31 @@ func build(ctx context.Context, config *rest.Config, finder *rights.Finder, clai
 		return nil, err
 	}
 	c.needs = requirements.NewReader(c.server)
+
 	all, partOfAkri := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
 	brokers := metav1.ListOptions{LabelSelector: "controller=" + akriv0.Group}
 	ofDevices := metav1.ListOptions{FieldSelector: "involvedObject.apiVersion=" + akriv0.GroupVersion.String()}
 	core, apps := corev1.SchemeGroupVersion, appsv1.SchemeGroupVersion
+
 	c.configurations = follow[akriv0.Configuration, akriv0.ConfigurationList](b, akriv0.ConfigurationResource, true, all, explain.TrimConfiguration)
 	c.instances = follow[akriv0.Instance, akriv0.InstanceList](b, akriv0.InstanceResource, true, all, explain.TrimInstance)
 	c.pods = follow[corev1.Pod, corev1.PodList](b, core.WithResource("pods"), true, all, explain.TrimPod)
 	c.jobs = follow[batchv1.Job, batchv1.JobList](b, batchv1.SchemeGroupVersion.WithResource("jobs"), true, brokers, explain.TrimJob)
+
 	c.nodes = follow[corev1.Node, corev1.NodeList](b, core.WithResource("nodes"), false, all, explain.TrimNode)
 	c.daemonSets = follow[appsv1.DaemonSet, appsv1.DaemonSetList](b, apps.WithResource("daemonsets"), false, partOfAkri, explain.TrimDaemonSet)
 	c.deployments = follow[appsv1.Deployment, appsv1.DeploymentList](b, apps.WithResource("deployments"), false, partOfAkri, explain.TrimDeployment)
 	webhooks := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
 	c.webhooks = follow[admissionregistrationv1.ValidatingWebhookConfiguration, admissionregistrationv1.ValidatingWebhookConfigurationList](
 		b, webhooks, false, partOfAkri, nil)
+
 	c.events = follow[corev1.Event, corev1.EventList](b, core.WithResource("events"), true, ofDevices, nil)
 	warnings := metav1.ListOptions{FieldSelector: "type=" + corev1.EventTypeWarning}
 	c.warnings = follow[corev1.Event, corev1.EventList](b, core.WithResource("events"), true, warnings, trimWarning)
 	if claims {
 		b.followClaims()
 	}
+
 	if finder != nil {
 		c.rights = *finder.Snapshot
 		slices.Sort(c.rights.Unreadable)
@@ -215,6 +220,7 @@ func follow[T, L any, P interface {
 		b.err = err
 		return nil
 	}
+
 	namespace, found := "", true
 	if b.finder != nil {
 		found = false
@@ -231,6 +237,7 @@ func follow[T, L any, P interface {
 	if !found {
 		return nil
 	}
+
 	informer := kube.NewSelectedInformer(client, namespace, selected, nil, trim)
 	// The console shows that the API server does not answer. client-go would write a line for each
 	// attempt.
@@ -305,17 +312,20 @@ func (c *Cache) recordTimelines(ctx context.Context) {
 	if c.Synced(ctx) != nil {
 		return // ctx has ended
 	}
+
 	for {
 		changed, begin := c.Changed(), time.Now()
 		if c.timelines.Observe(c.Snapshot(), begin) {
 			c.notify()
 		}
+
 		pause := time.NewTimer(max(recordInterval, recordShare*time.Since(begin)))
 		select {
 		case <-ctx.Done():
 			return
 		case <-pause.C:
 		}
+
 		select {
 		case <-ctx.Done():
 			return

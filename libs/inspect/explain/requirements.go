@@ -34,6 +34,7 @@ func (in *Installation) Needed() []akriv0.Subject {
 			needed = append(needed, object)
 		}
 	}
+
 	for _, service := range in.webhookServices() {
 		add("Service", service.Namespace, service.Name)
 	}
@@ -43,6 +44,7 @@ func (in *Installation) Needed() []akriv0.Subject {
 	for i := range in.Deployments {
 		d := &in.Deployments[i]
 		addVolumes(d, d.Spec.Template.Spec.Volumes, add)
+
 		if d.Labels[ComponentLabel] == InstanceWriter {
 			add("Service", d.Namespace, d.Name)
 		}
@@ -60,6 +62,7 @@ func addVolumes(workload metav1.Object, volumes []corev1.Volume, add func(kind, 
 			add(kind, workload.GetNamespace(), name)
 		}
 	}
+
 	for _, volume := range volumes {
 		if from := volume.ConfigMap; from != nil {
 			require("ConfigMap", from.Name, from.Optional)
@@ -67,6 +70,7 @@ func addVolumes(workload metav1.Object, volumes []corev1.Volume, add func(kind, 
 		if from := volume.Secret; from != nil {
 			require("Secret", from.SecretName, from.Optional)
 		}
+
 		if volume.Projected == nil {
 			continue
 		}
