@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/broadcast"
@@ -94,19 +95,10 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 		return nil, err
 	}
 	metrics := newMetrics(env.Metrics)
-	objects, err := cluster.New(restConfig, config.Namespace, metrics.apiWrites)
+	objects, err := newCluster(config, env, restConfig, metrics)
 	if err != nil {
 		return nil, err
 	}
-
-	if config.Resources == resourcesAuto {
-		if err := objects.FollowRecord(restConfig); err != nil {
-			return nil, err
-		}
-		env.Metrics.MustRegister(objects.Record.Existence())
-	}
-	env.Metrics.MustRegister(instances(objects.Instances.List), slotCount(objects.Instances.List), conditions(objects.Configurations.List))
-	env.Health.AddReadiness("api-server", objects.Ready)
 	store, writer := reports.New(reportBytes()), batch.NewWriter(objects, metrics.batch)
 	api, err := properties.NewAPIServer(restConfig)
 	if err != nil {
@@ -122,6 +114,7 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 		return nil, err
 	}
 	env.Metrics.MustRegister(record.Existence())
+
 	reconciler = reconcile.New(reconcile.Options{
 		Cluster: objects, Reports: store, Writer: writer, NameTaken: record.Taken, Grace: config.NodeGrace, ReportGrace: config.ReportGrace,
 		DeviceChanges: metrics.deviceChanges, Log: env.Log,
@@ -149,15 +142,40 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 	if s.endpoint, err = newEndpoint(config, env, restConfig, objects, store, metrics, s.waitForCaches()...); err != nil {
 		return nil, err
 	}
-	instancev1.RegisterInstanceServiceServer(s.endpoint.server, instanceServer)
-	configurationv1.RegisterConfigurationServiceServer(s.endpoint.server, &server.ConfigurationServer{
-		Catalog: configurations, Labels: objects.NodeLabels, Stopping: stopping, ConnectionLost: objects.ConnectionLost,
-	})
+	s.register(instanceServer)
+
 	// The metrics name Configurations of all namespaces.
 	if err := scrape.Enable(config.Metrics, env, restConfig, s.endpoint.certificate); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// newCluster returns the objects of the API server, with the metrics and the readiness that follow
+// from them.
+func newCluster(config Config, env service.Env, restConfig *rest.Config, metrics metrics) (*cluster.Cluster, error) {
+	objects, err := cluster.New(restConfig, config.Namespace, metrics.apiWrites)
+	if err != nil {
+		return nil, err
+	}
+
+	if config.Resources == resourcesAuto {
+		if err := objects.FollowRecord(restConfig); err != nil {
+			return nil, err
+		}
+		env.Metrics.MustRegister(objects.Record.Existence())
+	}
+	env.Metrics.MustRegister(instances(objects.Instances.List), slotCount(objects.Instances.List), conditions(objects.Configurations.List))
+	env.Health.AddReadiness("api-server", objects.Ready)
+	return objects, nil
+}
+
+// register adds the services to the gRPC server.
+func (s *Service) register(instances *server.Server) {
+	instancev1.RegisterInstanceServiceServer(s.endpoint.server, instances)
+	configurationv1.RegisterConfigurationServiceServer(s.endpoint.server, &server.ConfigurationServer{
+		Catalog: s.catalog, Labels: s.cluster.NodeLabels, Stopping: s.stopping, ConnectionLost: s.cluster.ConnectionLost,
+	})
 }
 
 // sendResources sends nodes how their Pods get devices when the record of it or the node changes.
