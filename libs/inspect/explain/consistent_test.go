@@ -48,6 +48,9 @@ func requireConsistent(t *testing.T, v explain.Verdict) {
 	if v.State == explain.Works || v.State == explain.Skipped || v.State == explain.OutOfService {
 		require.Empty(t, v.Causes, v.Subject)
 	}
+	if v.Subject.Kind == "Pod" {
+		require.NotEqual(t, explain.Partly, v.State, "%v: a Pod runs or does not", v.Subject)
+	}
 }
 
 // linkOf returns the link that led to the verdict, without its name.

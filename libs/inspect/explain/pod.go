@@ -22,32 +22,35 @@ func Pod(s *Snapshot, namespace, name string) Explanation {
 		return e
 	}
 	t := target{Snapshot: s, pod: pod}
-	links := t.podLinks()
-	e.Links = t.withDevices(links)
-	result := chain(links)
-	if result.State != Works { // a Pod that runs has its device, also if no other Pod would get one
-		result = chain(e.Links)
+	own := t.podLinks()
+	discovery, needed := t.withDevices(own)
+	e.Links = slices.Concat(discovery, needed)
+
+	state := chain(own)
+	if state.State != Works { // a Pod that runs has its device, also if no other Pod would get one
+		state = chain(slices.DeleteFunc(needed, func(l Link) bool { return l.State == Partly })) // no Pod waits for these
 	}
-	e.Verdicts = []Verdict{result.of("Pod", namespace, name)}
+	e.Verdicts = []Verdict{state.of("Pod", namespace, name)}
 	return e
 }
 
 // withDevices returns the chain from the Discovery Handler to the containers of the Pod, whose own
-// links are known. Pods of Akri need no device.
-func (t target) withDevices(links []Link) []Link {
+// links are known. The Pod does not need the links of the discovery, because its device exists.
+// Pods of Akri need no device.
+func (t target) withDevices(links []Link) (discovery, needed []Link) {
 	if IsAkri(t.pod) {
-		return links
+		return nil, links
 	}
 	instances, unknown := t.devices()
 	if unknown != nil {
-		return []Link{t.ServicesLink(), *unknown}
+		return nil, []Link{t.ServicesLink(), *unknown}
 	}
 	t.instances, t.node = instances, t.pod.Spec.NodeName
 	resource := skipped(LinkResource, "not checked: the devices depend on the ResourceClaims")
 	if len(instances) > 0 { // otherwise no device matches the claims
 		resource = t.resourceLink(&t.pod.Spec)
 	}
-	return slices.Concat(t.discoveryLinks(), []Link{resource}, links)
+	return t.discoveryLinks(), append([]Link{resource}, links...)
 }
 
 // devices returns the Instances that the Pod can use, or the link that is broken because it

@@ -63,14 +63,15 @@ func requireWaitsEnd(t *testing.T, what string, s *explain.Snapshot, now time.Ti
 	}
 }
 
-// linksAt returns what all verdicts state, and the links of all objects. An object has each link
-// once.
+// linksAt returns what all verdicts state, which is consistent, and the links of all objects. An
+// object has each link once.
 func linksAt(t *testing.T, s *explain.Snapshot, now time.Time) map[string]explain.Link {
 	t.Helper()
 	at := *s // with an index of its own
 	at.Now = now
 	links := map[string]explain.Link{}
 	for subject, v := range allVerdicts(&at) {
+		requireConsistent(t, v)
 		links[fmt.Sprintf("verdict on %v", subject)] = linkOf(v)
 	}
 	for _, e := range explanations(&at) {
