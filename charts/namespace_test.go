@@ -41,7 +41,7 @@ func TestNamespaceOfNodes(t *testing.T) {
 		}
 	}
 	require.Equal(t, documentedRights(t, "akri-agent "),
-		grantedRights(t, "global.nodePlane.namespace=nodes", "global.resources=auto", "console.enabled=true", "global.metrics.authorization=true"))
+		grantedRights(t, "global.nodePlane.namespace=nodes", "global.resources=auto", "console.enabled=true", "global.metrics.authorization=true", "dra-controller.retryPreparations=true"))
 	for _, binding := range decode[rbacv1.ClusterRoleBinding](t, rendered, "ClusterRoleBinding") {
 		namespace := map[bool]string{true: "nodes", false: "akri-system"}[slices.Contains(services, binding.Name)]
 		require.Equal(t, namespace, binding.Subjects[0].Namespace, binding.Name)

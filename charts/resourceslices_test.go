@@ -39,10 +39,20 @@ func slicesAs(t *testing.T, user rest.ImpersonationConfig) resourceclient.Resour
 // global.resources.
 func applyPolicies(t *testing.T, resources string) {
 	t.Helper()
-	policies, err := render(t, append(set("global.resources="+resources), "--namespace", "edge", "--show-only", "charts/dra-controller/templates/policy.yaml")...)
+	applyTemplates(t, set("global.resources="+resources), "policy")
+}
+
+// applyTemplates applies templates of dra-controller with the values, as in the namespace edge.
+func applyTemplates(t *testing.T, values []string, templates ...string) {
+	t.Helper()
+	arguments := append(values, "--namespace", "edge")
+	for _, template := range templates {
+		arguments = append(arguments, "--show-only", "charts/dra-controller/templates/"+template+".yaml")
+	}
+	objects, err := render(t, arguments...)
 	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "policy.yaml")
-	require.NoError(t, os.WriteFile(file, []byte(policies), 0o600))
+	file := filepath.Join(t.TempDir(), "objects.yaml")
+	require.NoError(t, os.WriteFile(file, []byte(objects), 0o600))
 	_, err = run(t, "kubectl", "apply", "-f", file, "--kubeconfig", kubeconfig(t))
 	require.NoError(t, err)
 }

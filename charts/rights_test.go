@@ -14,7 +14,7 @@ import (
 // TestRights checks that the rights of every service are those in the table of docs/security.md,
 // verb by verb.
 func TestRights(t *testing.T) {
-	all := []string{"console.enabled=true", "global.metrics.authorization=true", "prometheus.enabled=true"}
+	all := []string{"console.enabled=true", "global.metrics.authorization=true", "prometheus.enabled=true", "dra-controller.retryPreparations=true"}
 	auto, dra := append(all, "global.resources=auto"), append(all, "global.resources=dra")
 	require.Equal(t, documentedRights(t), grantedRights(t, auto...))
 	require.Equal(t, documentedRights(t), grantedRights(t, append(auto, "global.agent.enabled=true")...))

@@ -21,12 +21,13 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 		}),
 	}
 	registerer.MustRegister(m.writes, m.leading)
-	for _, kind := range []string{"DeviceClass", "ResourceSlice"} {
-		for _, verb := range []string{"create", "update", "delete"} {
-			for _, result := range []string{"ok", "error"} {
+	for _, result := range []string{"ok", "error"} {
+		for _, kind := range []string{"DeviceClass", "ResourceSlice"} {
+			for _, verb := range []string{"create", "update", "delete"} {
 				m.writes.WithLabelValues(kind, verb, result)
 			}
 		}
+		m.writes.WithLabelValues("Pod", "patch", result)
 	}
 	return m
 }
