@@ -73,6 +73,7 @@ func TestDRA(t *testing.T) {
 		interruptedClaims,
 		replacedPlugins,
 		claimsWithoutPlugin,
+		returnedPlugins,
 		claimsWithoutAPI,
 		claimsOfRestartedNode,
 		unpluggedClaims,

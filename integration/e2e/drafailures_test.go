@@ -3,7 +3,9 @@ package e2e_test
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -313,6 +315,74 @@ func claimsWithoutPlugin(t *testing.T) {
 	}
 	requirePrepared(t, "restarted-")
 	awaitFree(t, instance)
+}
+
+// returnedPlugins kills the relay of dra-kubelet-plugin, or its whole Pod, at random times while
+// Pods start. With retryPreparations each of them runs within 5 s after the plugin has returned.
+// Otherwise those whose preparation failed wait for 60 to 90 s.
+func returnedPlugins(t *testing.T) {
+	const instance, rounds = "e2e-returned-8120fe", 8
+	node := akri.Cluster.Nodes()[0]
+	require.NoError(t, akri.Install(t.Context(), "dra-controller.retryPreparations=true"))
+	t.Cleanup(func() { require.NoError(t, akri.Install(context.WithoutCancel(t.Context()))) })
+	apply(t, echoConfiguration("e2e-returned", rounds, "", "foo0"))
+	awaitSlice(t, instance, true)
+
+	repeated := 0
+	for i := range rounds {
+		name, plugin := fmt.Sprint("returned-", i), pluginOn(t, node)
+		start := func() { apply(t, selecting(node, ownPod(name, "e2e-returned"))) }
+		kill := func() { replacePod(t, plugin) } // its next Pod restarts the relay without a delay
+		if i%2 == 0 {
+			kill = func() {
+				require.NoError(t, node.KillContainer(t.Context(), plugin.Namespace, plugin.Name, "relay", syscall.SIGKILL))
+			}
+		}
+		steps := []func(){kill, start}
+		if i%4 >= 2 {
+			slices.Reverse(steps)
+		}
+		steps[0]()
+		<-time.After(rand.N(300 * time.Millisecond)) // any moment of the start, or of the end of the plugin
+		steps[1]()
+
+		awaitReturn(t, plugin)
+		returned := time.Now()
+		pod := awaitReadyPod(t, "default", name)
+		waited := time.Since(returned)
+		_, isRepeated := pod.Annotations["akri.sh/plugin-returned"]
+		t.Logf("a Pod runs %s after dra-kubelet-plugin has returned, repeated: %t", waited.Round(time.Millisecond), isRepeated)
+		require.Less(t, waited, 5*time.Second)
+		if isRepeated {
+			repeated++
+		}
+	}
+	require.Positive(t, repeated, "no preparation had to be repeated")
+	requireClaims(t, instance, rounds)
+}
+
+// awaitReturn waits until the Pod of dra-kubelet-plugin is ready with another relay, or another Pod
+// on its node is.
+func awaitReturn(t *testing.T, former corev1.Pod) {
+	t.Helper()
+	plugins := ofService(selected.process("dra-kubelet-plugin"))
+	awaitObjects(t, "the plugin on "+former.Spec.NodeName, akri.Kubernetes.CoreV1().Pods(mesh.Namespace), plugins, func(pods []corev1.Pod) error {
+		if !slices.ContainsFunc(pods, func(pod corev1.Pod) bool {
+			return pod.Spec.NodeName == former.Spec.NodeName && mesh.Ready(&pod) && relayOf(pod) != relayOf(former)
+		}) {
+			return errors.New("no Pod is ready with another relay")
+		}
+		return nil
+	})
+}
+
+// relayOf returns the id of the container of the relay.
+func relayOf(pod corev1.Pod) string {
+	i := slices.IndexFunc(pod.Status.ContainerStatuses, func(status corev1.ContainerStatus) bool { return status.Name == "relay" })
+	if i < 0 {
+		return ""
+	}
+	return pod.Status.ContainerStatuses[i].ContainerID
 }
 
 // pluginSockets returns the sockets of dra-kubelet-plugin for the kubelet of the node.

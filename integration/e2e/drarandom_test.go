@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"akri.sh/integration/cluster"
@@ -92,12 +93,16 @@ func deleteRandomPod(t *testing.T) {
 	<-time.After(time.Duration(rand.IntN(1000)) * time.Millisecond)
 }
 
-// replaceRandomPod kills a Pod of the service by a deletion without grace period, so that the next
-// one starts at once. A container that is killed repeatedly restarts later each time.
 func replaceRandomPod(t *testing.T, service string) {
 	t.Helper()
 	pods := servicePods(t, service)
-	pod := pods[rand.IntN(len(pods))]
+	replacePod(t, pods[rand.IntN(len(pods))])
+}
+
+// replacePod kills a Pod by a deletion without grace period, so that the next one starts at once. A
+// container that is killed repeatedly restarts later each time.
+func replacePod(t *testing.T, pod corev1.Pod) {
+	t.Helper()
 	_, err := akri.Kubectl(t.Context(), "", "delete", "pod", "--namespace", pod.Namespace, pod.Name, "--grace-period=0", "--force", "--wait=false")
 	require.NoError(t, err)
 }
