@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -66,12 +67,9 @@ func Run(ctx context.Context, options Options) {
 	c.subscribe()
 
 	informers := kube.Informers{c.Cache.waiting, c.Cache.plugins}
-	ran := make(chan struct{})
-	go func() {
-		defer close(ran)
-		informers.Run(ctx)
-	}()
-	defer func() { <-ran }()
+	var group sync.WaitGroup
+	group.Go(func() { informers.Run(ctx) })
+	defer group.Wait()
 	if kube.WaitForSync(ctx, informers) != nil {
 		return // ctx ended
 	}
