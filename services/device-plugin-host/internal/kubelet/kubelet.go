@@ -1,3 +1,5 @@
+// Package kubelet is the client side of the kubelet: it registers device plugins and detects
+// restarts of the kubelet.
 package kubelet
 
 import (
@@ -5,24 +7,97 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/fsnotify/fsnotify"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"akri.sh/libs/failurelog"
+	"akri.sh/libs/rpc"
 )
 
 const (
+	socketName = "kubelet.sock"
+	// registerTimeout includes the call with which the kubelet dials the plugin before it answers.
+	registerTimeout = 10 * time.Second
 	// quietPeriod combines the events of one kubelet restart, which removes all sockets and creates
 	// its own.
 	quietPeriod = 20 * time.Millisecond
 	// rewatchInterval is the delay before a directory that does not exist is watched again.
 	rewatchInterval = 200 * time.Millisecond
 )
+
+// Options are the device plugin options of all plugins.
+var Options = &pluginapi.DevicePluginOptions{GetPreferredAllocationAvailable: true}
+
+// Registrar registers device plugins with the kubelet.
+type Registrar struct {
+	client   pluginapi.RegistrationClient
+	failures *failurelog.Log
+}
+
+// NewRegistrar returns a Registrar for a connection to the kubelet's socket.
+func NewRegistrar(conn grpc.ClientConnInterface, log *zap.Logger) *Registrar {
+	return &Registrar{
+		client: pluginapi.NewRegistrationClient(conn),
+		failures: failurelog.New(log,
+			"registering with the kubelet keeps failing; check --kubelet-dir and that the kubelet can connect to sockets in it",
+			"registering with the kubelet works again"),
+	}
+}
+
+// Register registers the named socket as the device plugin of the resource. It waits up to 10 s for
+// the kubelet.
+func (r *Registrar) Register(ctx context.Context, socket, resource string) error {
+	callCtx, cancel := context.WithTimeout(ctx, registerTimeout)
+	defer cancel()
+	_, err := r.client.Register(callCtx, &pluginapi.RegisterRequest{
+		Version: pluginapi.Version, Endpoint: socket, ResourceName: resource, Options: Options,
+	}, grpc.WaitForReady(true))
+	if ctx.Err() == nil {
+		r.failures.Record(err)
+	}
+	return err
+}
+
+// SocketDir is the directory of the sockets of the kubelet and its device plugins. The kubelet
+// empties it when it starts.
+type SocketDir struct {
+	path string
+	log  *zap.Logger
+
+	mu            sync.Mutex
+	registrations map[string]context.CancelFunc // by socket name
+}
+
+// NewSocketDir returns the directory at path. It does not access it.
+func NewSocketDir(path string, log *zap.Logger) *SocketDir {
+	return &SocketDir{path: path, log: log, registrations: map[string]context.CancelFunc{}}
+}
+
+// Path returns the path of a file in the directory.
+func (d *SocketDir) Path(name string) string { return filepath.Join(d.path, name) }
+
+// Address returns the gRPC address of the kubelet's registration socket.
+func (d *SocketDir) Address() string { return "unix://" + d.Path(socketName) }
+
+// RemoveStale removes the sockets that match the pattern and that no process serves. A killed
+// process leaves its sockets behind.
+func (d *SocketDir) RemoveStale(ctx context.Context, pattern string) {
+	paths, _ := filepath.Glob(d.Path(pattern)) // the only error is a malformed pattern
+	for _, path := range paths {
+		if served, err := rpc.Served(ctx, path); err == nil && !served {
+			_ = os.Remove(path)
+		}
+	}
+}
 
 // RegistrationContext returns a context for the registration of the named socket. It ends when the
 // registration becomes invalid: the socket was removed, the kubelet restarted, or end was called.
