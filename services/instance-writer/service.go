@@ -131,9 +131,7 @@ func newService(config Config, env service.Env, newEndpoint endpointFunc) (*Serv
 		Stopping: stopping, ConnectionLost: objects.ConnectionLost, Log: env.Log,
 	})
 	objects.Instances.OnEvent(instanceServer.InstanceChanged)
-	if objects.Record != nil {
-		sendResources(objects, reconciler, instanceServer)
-	}
+	sendResources(objects, reconciler, instanceServer)
 
 	s := &Service{
 		config: config, log: env.Log, cluster: objects, reconciler: reconciler, catalog: configurations, names: record,
@@ -178,8 +176,13 @@ func (s *Service) register(instances *server.Server) {
 	})
 }
 
-// sendResources sends nodes how their Pods get devices when the record of it or the node changes.
+// sendResources sends nodes how their Pods get devices when the record of it, if the cluster has
+// one, or the node changes.
 func sendResources(objects *cluster.Cluster, reconciler *reconcile.Reconciler, nodes *server.Server) {
+	if objects.Record == nil {
+		return
+	}
+
 	objects.Record.OnChange(func(string) { reconciler.Decided(); nodes.ResourcesChanged("") })
 	objects.Nodes.OnEvent(func(_, after *corev1.Node) {
 		if after != nil {
