@@ -54,11 +54,12 @@ func (f *fixture) label(name, value string) {
 	require.NoError(f, err)
 }
 
-func (f *fixture) kubelet(name, version string) {
+// info sets the versions of the kubelet and of the runtime.
+func (f *fixture) info(name, kubelet, runtime string) {
 	f.Helper()
 	node, err := f.clientset.CoreV1().Nodes().Get(f.Context(), name, metav1.GetOptions{})
 	require.NoError(f, err)
-	node.Status.NodeInfo.KubeletVersion = version
+	node.Status.NodeInfo.KubeletVersion, node.Status.NodeInfo.ContainerRuntimeVersion = kubelet, runtime
 	_, err = f.clientset.CoreV1().Nodes().UpdateStatus(f.Context(), node, metav1.UpdateOptions{})
 	require.NoError(f, err)
 }
@@ -75,8 +76,8 @@ func (f *fixture) awaitNodes(nodes ...string) {
 	})
 }
 
-// A node has devices for claims if its label, its kubelet or the record state it. Without any such
-// node nothing is published.
+// A node has devices for claims if its label, its kubelet and its runtime, or the record state it.
+// Without any such node nothing is published.
 func TestAuto(t *testing.T) {
 	f := newFixture(t, server)
 	f.createRecord()
@@ -99,7 +100,11 @@ func TestAuto(t *testing.T) {
 
 	f.label("b", "")
 	f.awaitNodes("a", "b")
-	f.kubelet("a", "v1.35.4")
+	f.info("a", "v1.35.4", "containerd://2.4.2")
+	f.awaitNodes("b")
+	f.info("a", "v1.36.0", "containerd://2.4.2")
+	f.awaitNodes("a", "b")
+	f.info("a", "v1.36.0", "containerd://1.7.30")
 	f.awaitNodes("b")
 	f.label("a", dra)
 	f.awaitNodes("a", "b")

@@ -67,11 +67,12 @@ func (d decided) label(node, value string) {
 	require.NoError(d, err)
 }
 
-func (d decided) kubelet(node, version string) {
+// info sets the versions of the kubelet and of the runtime.
+func (d decided) info(node, kubelet, runtime string) {
 	d.Helper()
 	current, err := d.nodeClient.In("").Get(d.Context(), node, metav1.GetOptions{})
 	require.NoError(d, err)
-	current.Status.NodeInfo.KubeletVersion = version
+	current.Status.NodeInfo.KubeletVersion, current.Status.NodeInfo.ContainerRuntimeVersion = kubelet, runtime
 	_, err = d.nodeClient.In("").UpdateStatus(d.Context(), current, metav1.UpdateOptions{})
 	require.NoError(d, err)
 }
@@ -128,10 +129,12 @@ func TestResources(t *testing.T) {
 		change func()
 		want   instancev1.Resources
 	}{
-		{func() { d.kubelet(node, "v1.35.4") }, devicePlugin},
+		{func() { d.info(node, "v1.35.4", "") }, devicePlugin},
 		{func() { d.label(node, akriv0.ResourcesDRA) }, dra},
 		{func() { d.label(node, akriv0.ResourcesDevicePlugin) }, devicePlugin},
-		{func() { d.kubelet(node, "v1.37.2"); d.label(node, "") }, dra},
+		{func() { d.info(node, "v1.37.2", ""); d.label(node, "") }, dra},
+		{func() { d.info(node, "v1.37.2", "docker://29.4.0") }, devicePlugin},
+		{func() { d.info(node, "v1.37.2", "containerd://2.4.2") }, dra},
 		{func() { d.record(akriv0.ResourcesDevicePlugin) }, devicePlugin},
 	} {
 		change.change()
@@ -166,8 +169,8 @@ func TestResourcesOfUnknownNode(t *testing.T) {
 	requireResources(t, devicePlugin, next())
 }
 
-// After any changes the last message states what the label, the kubelet and the record require, and
-// no message repeats the one before.
+// After any changes the last message states what the label, the kubelet, the runtime and the record
+// require, and no message repeats the one before.
 func TestResourcesFollowRandomChanges(t *testing.T) {
 	d := startDecided(t, 1)
 	node := d.nodes[0]
@@ -189,7 +192,8 @@ func TestResourcesFollowRandomChanges(t *testing.T) {
 				d.label(node, current.Labels[akriv0.ResourcesLabel])
 			case 1:
 				current.Status.NodeInfo.KubeletVersion = pick("v1.30.14", "v1.35.4", "v1.36.0", "v1.37.2")
-				d.kubelet(node, current.Status.NodeInfo.KubeletVersion)
+				current.Status.NodeInfo.ContainerRuntimeVersion = pick("", "containerd://1.7.30", "containerd://2.4.2", "docker://29.4.0")
+				d.info(node, current.Status.NodeInfo.KubeletVersion, current.Status.NodeInfo.ContainerRuntimeVersion)
 			default:
 				recorded = pick(akriv0.ResourcesDRA, akriv0.ResourcesDevicePlugin)
 				d.record(recorded)

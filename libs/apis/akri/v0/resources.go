@@ -46,9 +46,14 @@ const (
 	ResourcesServersDiffer = "ServersDiffer"
 )
 
-// extendedResourceKubelet is the first version of Kubernetes whose kubelet prepares the claims of
-// Pods that request extended resources. An older kubelet starts such a Pod without its device.
-var extendedResourceKubelet = version.MajorMinor(1, 36)
+var (
+	// extendedResourceKubelet is the first version of Kubernetes whose kubelet prepares the claims
+	// of Pods that request extended resources.
+	extendedResourceKubelet = version.MajorMinor(1, 36)
+	// injectingContainerd is the first version of containerd that injects the devices of claims by
+	// default.
+	injectingContainerd = version.MajorMinor(2, 0)
+)
 
 // ResourcesOf returns how Pods on the node get devices if the cluster decides it, and has decided
 // as recorded. It is empty if neither the node nor the record states it.
@@ -59,11 +64,27 @@ func ResourcesOf(node *corev1.Node, recorded string) string {
 	case ResourcesDRA:
 		return ResourcesDRA
 	}
-	kubelet, err := version.ParseGeneric(node.Status.NodeInfo.KubeletVersion)
-	if recorded == ResourcesDRA && err == nil && kubelet.LessThan(extendedResourceKubelet) {
+	if recorded == ResourcesDRA && ignoresClaims(node.Status.NodeInfo) {
 		return ResourcesDevicePlugin
 	}
 	return recorded
+}
+
+// ignoresClaims reports whether the node may start a Pod without the devices of its claims: an
+// older kubelet does not prepare those of extended resources, and a runtime on which the Container
+// Device Interface is not enabled ignores what the kubelet asks for. Nothing shows whether it is
+// enabled in containerd 1, and cri-dockerd has it since 2026.
+func ignoresClaims(node corev1.NodeSystemInfo) bool {
+	runtime, containerd, _ := strings.Cut(node.ContainerRuntimeVersion, "://")
+	return runtime == "docker" ||
+		olderThan(injectingContainerd, containerd) && runtime == "containerd" ||
+		olderThan(extendedResourceKubelet, node.KubeletVersion)
+}
+
+// olderThan reports whether the text is a version before the first one.
+func olderThan(first *version.Version, text string) bool {
+	found, err := version.ParseGeneric(text)
+	return err == nil && found.LessThan(first)
 }
 
 // PropertiesAnnotation of a Configuration lists the properties, separated by commas, that become

@@ -38,11 +38,11 @@ func FuzzInstanceOfDevice(f *testing.F) {
 	})
 }
 
-// TestResourcesOf: the label of a node decides before its kubelet, and the kubelet before the
-// record.
+// TestResourcesOf: the label of a node decides before its kubelet and its runtime, and these before
+// the record.
 func TestResourcesOf(t *testing.T) {
 	const devicePlugin, dra = akriv0.ResourcesDevicePlugin, akriv0.ResourcesDRA
-	for _, test := range []struct{ label, kubelet, recorded, want string }{
+	for _, test := range []struct{ label, kubelet, runtime, recorded, want string }{
 		{kubelet: "v1.37.2", recorded: dra, want: dra},
 		{kubelet: "v1.36.0-rc.1+k3s1", recorded: dra, want: dra},
 		{kubelet: "v1.35.9-eks-1234", recorded: dra, want: devicePlugin},
@@ -56,11 +56,20 @@ func TestResourcesOf(t *testing.T) {
 		{label: dra, kubelet: "v1.37.2", recorded: devicePlugin, want: dra},
 		{label: dra, kubelet: "v1.35.0", recorded: devicePlugin, want: dra},
 		{label: "other", kubelet: "v1.37.2", recorded: dra, want: dra},
+		{kubelet: "v1.37.2", runtime: "containerd://2.0.0", recorded: dra, want: dra},
+		{kubelet: "v1.37.2", runtime: "containerd://v2.4.2+unknown", recorded: dra, want: dra},
+		{kubelet: "v1.37.2", runtime: "containerd://1.7.30-k3s1", recorded: dra, want: devicePlugin},
+		{kubelet: "v1.35.0", runtime: "containerd://2.0.0", recorded: dra, want: devicePlugin},
+		{kubelet: "v1.37.2", runtime: "containerd://unknown", recorded: dra, want: dra},
+		{kubelet: "v1.37.2", runtime: "docker://29.4.0", recorded: dra, want: devicePlugin},
+		{kubelet: "v1.37.2", runtime: "cri-o://1.36.1", recorded: dra, want: dra},
+		{kubelet: "v1.37.2", runtime: "containerd://1.7.30", want: ""},
+		{label: dra, kubelet: "v1.37.2", runtime: "docker://29.4.0", recorded: devicePlugin, want: dra},
 	} {
 		t.Run(fmt.Sprintf("%+v", test), func(t *testing.T) {
 			node := &corev1.Node{}
 			node.Labels = map[string]string{akriv0.ResourcesLabel: test.label}
-			node.Status.NodeInfo.KubeletVersion = test.kubelet
+			node.Status.NodeInfo.KubeletVersion, node.Status.NodeInfo.ContainerRuntimeVersion = test.kubelet, test.runtime
 			require.Equal(t, test.want, akriv0.ResourcesOf(node, test.recorded))
 		})
 	}

@@ -114,9 +114,9 @@ func trimNode(node *corev1.Node) {
 		}
 	}
 	node.Labels, node.Annotations = kept, nil
-	kubelet := node.Status.NodeInfo.KubeletVersion
+	info := node.Status.NodeInfo
 	node.Spec, node.Status = corev1.NodeSpec{}, corev1.NodeStatus{}
-	node.Status.NodeInfo.KubeletVersion = kubelet
+	node.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: info.KubeletVersion, ContainerRuntimeVersion: info.ContainerRuntimeVersion}
 }
 
 func trimClaim(claim *resourcev1.ResourceClaim) {

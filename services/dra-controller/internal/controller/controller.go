@@ -93,8 +93,7 @@ func (c *controller) subscribe() {
 	c.Cache.Instances.OnEvent(c.instanceChanged)
 	c.Cache.Configurations.OnEvent(func(before, after *akriv0.Configuration) { c.configurationChanged(cmp.Or(after, before)) })
 	c.Cache.Nodes.OnEvent(func(before, after *corev1.Node) {
-		if before == nil || after == nil || !maps.Equal(before.Labels, after.Labels) ||
-			before.Status.NodeInfo.KubeletVersion != after.Status.NodeInfo.KubeletVersion {
+		if before == nil || after == nil || !maps.Equal(before.Labels, after.Labels) || before.Status.NodeInfo != after.Status.NodeInfo {
 			c.nodeChanged(cmp.Or(after, before).Name)
 		}
 	})

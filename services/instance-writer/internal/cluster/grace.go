@@ -17,14 +17,14 @@ import (
 )
 
 // trimNode keeps the name, the labels that the kubelet cannot set, how its Pods get devices, the
-// version of the kubelet, the taints that users set, whether the node is cordoned, and the Ready
-// condition without its heartbeat, so that heartbeats are no changes.
+// versions of the kubelet and of the runtime, the taints that users set, whether the node is
+// cordoned, and the Ready condition without its heartbeat, so that heartbeats are no changes.
 func trimNode(node *corev1.Node) {
 	ready, taints, labels, cordoned := readyCondition(node), userTaints(node), keptLabels(node), node.Spec.Unschedulable
-	kubelet := node.Status.NodeInfo.KubeletVersion
+	info := node.Status.NodeInfo
 	*node = corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: labels}}
 	node.Spec.Taints, node.Spec.Unschedulable = taints, cordoned
-	node.Status.NodeInfo.KubeletVersion = kubelet
+	node.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: info.KubeletVersion, ContainerRuntimeVersion: info.ContainerRuntimeVersion}
 	if ready != nil {
 		node.Status.Conditions = []corev1.NodeCondition{
 			{Type: ready.Type, Status: ready.Status, LastTransitionTime: ready.LastTransitionTime},
