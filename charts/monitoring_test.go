@@ -55,9 +55,10 @@ func promtool(t *testing.T, files map[string][]byte, arguments ...string) {
 	require.NoError(t, err, "promtool %v: %s", arguments, output)
 }
 
-// TestAlertsFireAndClear runs the scenarios of testdata/alerts.test.yaml. Each alert has one.
+// TestAlertsFireAndClear runs the scenarios of testdata/alerts.test.yaml, in which dra-controller
+// does not run. Each alert has one.
 func TestAlertsFireAndClear(t *testing.T) {
-	text, rules := renderRules(t)
+	text, rules := renderRules(t, set("global.resources=devicePlugin")...)
 	promtool(t, map[string][]byte{"rules.yaml": text}, "check", "rules", "rules.yaml")
 	scenarios, err := os.ReadFile("testdata/alerts.test.yaml")
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ func TestNetworkPolicies(t *testing.T) {
 	}
 	require.Equal(t, expected, traffic(t, values))
 
-	agent := traffic(t, append(set("global.agent.enabled=true", "global.agent.handlers={udev,debug-echo,onvif,opcua}", "agent.hostNetwork=true"),
+	agent := traffic(t, append(set("global.resources=devicePlugin", "global.agent.enabled=true", "global.agent.handlers={udev,debug-echo,onvif,opcua}", "agent.hostNetwork=true"),
 		"--set-json", `global.networkPolicy.nodes=[{"ipBlock":{"cidr":"192.0.2.0/24"}}]`))
 	require.NotContains(t, agent, "agent", "no policy selects Pods on the host network")
 	require.Contains(t, agent["instance-writer"], "from discovery-operator,device-plugin-host,agent,192.0.2.0/24 to grpc")

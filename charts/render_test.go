@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// components returns the sub-charts with a running workload in a default installation.
+// components returns the sub-charts with a running workload in an installation with device plugins.
 func components(t *testing.T) []string {
 	t.Helper()
 	names := []string{
@@ -194,7 +194,7 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 func TestEachServiceCanBeDisabled(t *testing.T) {
 	for _, name := range components(t) {
 		t.Run(name, func(t *testing.T) {
-			rendered, err := render(t, set(name+".enabled=false")...)
+			rendered, err := render(t, set("global.resources=devicePlugin", name+".enabled=false")...)
 			require.NoError(t, err)
 			require.NotContains(t, rendered, "app.kubernetes.io/component: "+name+"\n")
 			for _, other := range components(t) {
@@ -286,7 +286,7 @@ func TestRelay(t *testing.T) {
 		values  []string
 		address string
 	}{
-		"device plugins":                {set("global.agent.enabled=true"), ""},
+		"device plugins":                {set("global.resources=devicePlugin", "global.agent.enabled=true"), ""},
 		"dra-kubelet-plugin":            {set("global.resources=dra"), ":9396"},
 		"the agent":                     {set("global.resources=dra", "global.agent.enabled=true"), ":9396"},
 		"the agent in either form":      {set("global.resources=auto", "global.agent.enabled=true"), ":9396"},
@@ -508,7 +508,7 @@ func TestTransport(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, rendered, ownCA)
 
-	rendered, err = render(t, set("global.transport.existingSecret=mine", "global.transport.caConfigMap=bundle")...)
+	rendered, err = render(t, set("global.resources=devicePlugin", "global.transport.existingSecret=mine", "global.transport.caConfigMap=bundle")...)
 	require.NoError(t, err)
 	require.NotContains(t, rendered, "akri-ca")
 	require.Contains(t, rendered, "secretName: mine")

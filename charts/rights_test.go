@@ -21,11 +21,11 @@ func TestRights(t *testing.T) {
 	ofDRA := slices.DeleteFunc(documentedRights(t), isOfDecision)
 	require.Equal(t, ofDRA, grantedRights(t, dra...))
 	require.Equal(t, ofDRA, grantedRights(t, append(dra, "global.agent.enabled=true")...))
-	byDefault := slices.DeleteFunc(documentedRights(t, append(authorizationRights, "akri-dra-", "akri-console ", "akri-cleanup-brokers ")...), func(right string) bool {
+	plugins := slices.DeleteFunc(documentedRights(t, append(authorizationRights, "akri-dra-", "akri-console ", "akri-cleanup-brokers ")...), func(right string) bool {
 		return isOfDecision(right) || strings.Contains(right, "of-claims") || right == "akri-instance-writer | cluster | resourceclaims | get"
 	})
-	require.Equal(t, byDefault, grantedRights(t))
-	require.Equal(t, byDefault, grantedRights(t, "global.agent.enabled=true"))
+	require.Equal(t, plugins, grantedRights(t, "global.resources=devicePlugin"))
+	require.Equal(t, plugins, grantedRights(t, "global.resources=devicePlugin", "global.agent.enabled=true"))
 }
 
 // isOfDecision reports whether the right exists only with global.resources=auto.
