@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"errors"
 	"os"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,7 +27,7 @@ func decided() form {
 
 // decidedAgent is the form that the cluster decides, in the agent.
 func decidedAgent() form {
-	return form{values: slices.Concat(decided().values, agent().values), services: []string{"agent"}, decided: true}
+	return form{values: append(decided().values, withAgent), services: []string{"agent"}, decided: true}
 }
 
 // TestAuto lets the cluster decide how Pods get devices, and moves a node, with AKRI_E2E_AGENT on
@@ -38,7 +37,7 @@ func TestAuto(t *testing.T) {
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
 		selectForm(decidedAgent())
 	}
-	require.NoError(t, akri.Install(t.Context(), "global.resources=devicePlugin"))
+	require.NoError(t, akri.Install(t.Context(), withDevicePlugins))
 	inOrder(t,
 		keptDevicePlugins,
 		decidedCluster,

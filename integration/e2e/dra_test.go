@@ -35,7 +35,7 @@ func dynamic() form {
 
 // dynamicAgent is the form with Dynamic Resource Allocation in the agent.
 func dynamicAgent() form {
-	return form{values: slices.Concat(dynamic().values, agent().values), services: []string{"agent"}}
+	return form{values: append(dynamic().values, withAgent), services: []string{"agent"}}
 }
 
 // TestDRA runs scenarios with Dynamic Resource Allocation on an installation of its own, with

@@ -11,7 +11,8 @@ import (
 	"akri.sh/libs/catalog"
 )
 
-// form is one of the two ways to run Akri on a node: separate services or the agent.
+// form is a way to run Akri on a node: separate services or the agent, with device plugins, with
+// Dynamic Resource Allocation, or with what the cluster decides.
 type form struct {
 	// values of the chart for all installations.
 	values []string
@@ -43,7 +44,7 @@ func (f form) resources() form {
 		return f
 	}
 	f.dynamic = true
-	f.values = slices.Concat(f.values, []string{"global.resources=dra"})
+	f.values = slices.Concat(f.values, dynamic().values) // the last one of a value counts
 	withoutPlugins := func(services []string) []string {
 		kept := slices.DeleteFunc(slices.Clone(services), func(service string) bool {
 			return service == "device-plugin-host" || service == "config-plugin-allocator"
@@ -65,8 +66,15 @@ func onlyDevicePlugins(t *testing.T, reason string) {
 	}
 }
 
+// Values of forms.
+const (
+	withDevicePlugins = "global.resources=devicePlugin"
+	withAgent         = "global.agent.enabled=true"
+)
+
 func separate() form {
 	return form{
+		values:   []string{withDevicePlugins},
 		handlers: append(allHandlers(), "opcua.discovery.useNetworkConnection=true"),
 		services: append([]string{"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator"}, defaultHandlers()...),
 		swapped:  []string{"device-plugin-host", "discovery-operator"},
@@ -78,7 +86,7 @@ func separate() form {
 
 func agent() form {
 	return form{
-		values: []string{"global.agent.enabled=true"},
+		values: []string{withAgent, withDevicePlugins},
 		handlers: append(allHandlers(),
 			"global.agent.handlers={udev,debug-echo,opcua,onvif}", "agent.hostNetwork=true", "global.networkPolicy.enabled=false"),
 		services: []string{"agent"},
