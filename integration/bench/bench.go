@@ -66,6 +66,8 @@ func Run(ctx context.Context, options Options) (err error) {
 		return err
 	}
 
+	b.mesh.Values = plugins.values() // measurements of another form state it
+
 	b.progress("installing Akri")
 	if err := b.mesh.Install(ctx, "opcua.discovery.enabled=true", "onvif.discovery.enabled=true"); err != nil {
 		return err

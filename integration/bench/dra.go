@@ -58,7 +58,7 @@ func (b *bench) dra(ctx context.Context) error {
 
 	for _, form := range forms {
 		b.progress("installing Akri with %s", form.name)
-		if err := b.mesh.Install(ctx, "global.resources="+form.value); err != nil {
+		if err := b.mesh.Install(ctx, form.values()...); err != nil {
 			return err
 		}
 		found, err := b.reactions(ctx, form)
@@ -113,7 +113,7 @@ func (b *bench) reactions(ctx context.Context, form form) (found reactions, err 
 
 // draIdle prints the memory of the services of Dynamic Resource Allocation with many devices.
 func (b *bench) draIdle(ctx context.Context) error {
-	if err := b.mesh.Install(ctx, "global.resources=dra"); err != nil {
+	if err := b.mesh.Install(ctx, dynamic.values()...); err != nil {
 		return err
 	}
 

@@ -43,13 +43,16 @@ var (
 	forms   = []form{plugins, dynamic}
 )
 
+// values returns those of the chart.
+func (f form) values() []string { return []string{"global.resources=" + f.value} }
+
 // failures deletes Pods and services at random, with each form and seed, and prints how many Pods
 // the kubelets refused and when all Pods ran again after the last failure.
 func (b *bench) failures(ctx context.Context) error {
 	fmt.Fprintf(b.Out, "\n| %s of random failures, median of %d seeds (all) | Pods refused | last failure → all %d Pods run |\n|---|---|---|\n",
 		failuresFor, seeds, wantedPods)
 	for _, form := range forms {
-		if err := b.mesh.Install(ctx, "global.resources="+form.value); err != nil {
+		if err := b.mesh.Install(ctx, form.values()...); err != nil {
 			return err
 		}
 

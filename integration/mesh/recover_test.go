@@ -22,7 +22,11 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-const dynamic = "--set=global.resources=dra"
+// The first form does not have dra-controller, and the second one does.
+const (
+	devicePlugins = "--set=global.resources=devicePlugin"
+	dynamic       = "--set=global.resources=dra"
+)
 
 // TestRecover kills helm while it waits for the workloads, of which none becomes ready without a
 // node. The next installation works, and objects of a killed upgrade are removed.
@@ -30,11 +34,11 @@ func TestRecover(t *testing.T) {
 	akri := emptyCluster(t)
 	require.NoError(t, akri.Recover(t.Context()), "no release")
 
-	killHelm(t, akri, "pending-install")
-	_, err := akri.Helm(t.Context(), upgrade(akri)...)
+	killHelm(t, akri, "pending-install", devicePlugins)
+	_, err := akri.Helm(t.Context(), upgrade(akri, devicePlugins)...)
 	require.ErrorContains(t, err, "another operation")
 	require.NoError(t, akri.Recover(t.Context()))
-	_, err = akri.Helm(t.Context(), upgrade(akri)...)
+	_, err = akri.Helm(t.Context(), upgrade(akri, devicePlugins)...)
 	require.NoError(t, err)
 	require.NoError(t, akri.Recover(t.Context()), "a deployed release")
 

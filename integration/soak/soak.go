@@ -104,8 +104,9 @@ func newSoak(ctx context.Context, options Options, running *cluster.Cluster, r *
 		return nil, err
 	}
 	r.progress("installing Akri")
-	// Two replicas, so that one of broker-controller can be killed while the other leads.
-	values := []string{"broker-controller.replicas=2"}
+	// Two replicas, so that one of broker-controller can be killed while the other leads. The
+	// invariants are those of device plugins.
+	values := []string{"global.resources=devicePlugin", "broker-controller.replicas=2"}
 	if options.Form == "agent" {
 		values = append(values, "global.agent.enabled=true", "global.agent.handlers={debug-echo}")
 	}
