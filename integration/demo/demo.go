@@ -1,5 +1,5 @@
-// Package demo shows Akri on a real cluster, with device plugins and with Dynamic Resource
-// Allocation: a device is plugged in, discovered, offered, used and unplugged.
+// Package demo shows Akri on a real cluster, with Dynamic Resource Allocation and with device
+// plugins: a device is plugged in, discovered, offered, used and unplugged.
 package demo
 
 import (
@@ -13,6 +13,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
 
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/cluster/binaries"
@@ -38,17 +40,31 @@ type demo struct {
 
 // form is one of the two ways in which Pods get devices.
 type form struct {
-	name string
-	// resources is the value of global.resources.
+	// resources is its name in Akri's API.
 	resources string
 	// shared and plugged are the times until the brokers of shared devices and of the device that
 	// was plugged in are ready.
 	shared, plugged time.Duration
 }
 
-const dynamic = "dra"
+// name is that for readers.
+func (f *form) name() string {
+	if f.resources == akriv0.ResourcesDRA {
+		return "Dynamic Resource Allocation"
+	}
+	return "device plugins"
+}
 
-// Run runs the demo. The cluster keeps running.
+// other is the form that f is not.
+func (f *form) other() *form {
+	if f.resources == akriv0.ResourcesDRA {
+		return &form{resources: akriv0.ResourcesDevicePlugin}
+	}
+	return &form{resources: akriv0.ResourcesDRA}
+}
+
+// Run runs the demo: first in the way that the cluster decides, which is Dynamic Resource
+// Allocation if it has that, and then in the other way. The cluster keeps running.
 func Run(ctx context.Context, options Options) error {
 	d := &demo{report: newReport(options.Out)}
 	end, err := d.start(ctx, options.Dir)
@@ -57,20 +73,52 @@ func Run(ctx context.Context, options Options) error {
 	}
 	defer end()
 
-	forms := []*form{{name: "device plugins", resources: "devicePlugin"}, {name: "Dynamic Resource Allocation", resources: dynamic}}
-	if d.external() { // its version may be too old
-		forms = forms[:1]
+	if err := d.install(ctx); err != nil {
+		return err
 	}
-	for _, d.form = range forms {
-		for _, step := range []func(context.Context) error{d.install, d.shareEcho, d.hotPlug} {
-			if err := step(ctx); err != nil {
-				return err
-			}
+	if err := d.useDevices(ctx); err != nil {
+		return err
+	}
+	if !d.external() { // elsewhere, the version may be too old, and the nodes belong to others
+		if err := d.useOtherForm(ctx); err != nil {
+			return err
 		}
 	}
-	d.compare(forms)
 	d.hints()
 	return nil
+}
+
+func (d *demo) useDevices(ctx context.Context) error {
+	if err := d.shareEcho(ctx); err != nil {
+		return err
+	}
+	return d.hotPlug(ctx)
+}
+
+// useOtherForm uses devices in the other way, and compares both. At the end Pods get devices as the
+// cluster has decided. Those that run keep theirs.
+func (d *demo) useOtherForm(ctx context.Context) error {
+	decided := d.form
+	d.form = decided.other()
+	d.title("The same with " + d.form.name())
+	if err := d.removeConfigurations(ctx); err != nil {
+		return err
+	}
+	if err := d.labelNodes(ctx, "="+d.form.resources); err != nil {
+		return err
+	}
+	d.done("all nodes have the label %s=%s", akriv0.ResourcesLabel, d.form.resources)
+	if err := d.useDevices(ctx); err != nil {
+		return err
+	}
+	d.compare(decided, d.form)
+	return d.labelNodes(ctx, "-")
+}
+
+// labelNodes sets or removes the label that states how Pods on a node get devices.
+func (d *demo) labelNodes(ctx context.Context, change string) error {
+	_, err := d.mesh.Kubectl(ctx, "", "label", "nodes", "--all", "--overwrite", akriv0.ResourcesLabel+change)
+	return err
 }
 
 // start builds everything and starts the cluster. The caller must call end.
@@ -141,9 +189,12 @@ func (d *demo) startCluster(ctx context.Context, dir string, images []string) er
 func (d *demo) external() bool { return len(d.mesh.Cluster.Nodes()) == 0 }
 
 func (d *demo) install(ctx context.Context) error {
-	d.title("Step 5 of 5: install Akri with helm and use devices, with " + d.form.name)
+	d.title("Step 5 of 5: install Akri with helm and use devices")
 	if !d.external() { // elsewhere, the helm of another user can work on the release
 		if err := d.mesh.Recover(ctx); err != nil {
+			return err
+		}
+		if err := d.labelNodes(ctx, "-"); err != nil { // of a demo that was killed
 			return err
 		}
 	}
@@ -151,17 +202,49 @@ func (d *demo) install(ctx context.Context) error {
 		return err
 	}
 	err := d.while("helm is installing Akri and waiting for the workloads", func() error {
-		return d.mesh.Install(ctx, "global.resources="+d.form.resources)
+		return d.mesh.Install(ctx, "global.resources=auto")
 	})
 	if err != nil {
 		return err
 	}
 	d.done("all services are ready")
+	return d.awaitDecision(ctx)
+}
+
+// awaitDecision waits until the cluster has decided how Pods get devices. The first node stands for
+// all.
+func (d *demo) awaitDecision(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	const decision = "the decision how Pods get devices"
+	var record map[string]string
+	err := d.while("waiting for "+decision, func() error {
+		return mesh.Await(ctx, decision, func(ctx context.Context) error {
+			configMap, err := d.mesh.Kubernetes.CoreV1().ConfigMaps(mesh.Namespace).Get(ctx, akriv0.ResourcesConfigMap, metav1.GetOptions{})
+			if err != nil {
+				return fmt.Errorf("get the decision: %w", err)
+			}
+			if record = configMap.Data; record[akriv0.ResourcesKey] == "" {
+				return errors.New("nothing is recorded")
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+
+	nodes, err := d.mesh.Kubernetes.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	d.form = &form{resources: akriv0.ResourcesOf(&nodes.Items[0], record[akriv0.ResourcesKey])}
+	d.done("the cluster has decided that Pods get devices with %s: %s", d.form.name(), record[akriv0.ResourcesMessageKey])
 	return nil
 }
 
-// removeConfigurations removes those of the demo, because the services of one form cannot end the
-// Pods of the other one.
+// removeConfigurations removes those of the demo. An installation with Instances keeps how Pods get
+// devices.
 func (d *demo) removeConfigurations(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
@@ -170,7 +253,11 @@ func (d *demo) removeConfigurations(ctx context.Context) error {
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("remove Configuration: %w", err)
 		}
-		err = mesh.Await(ctx, "removal of the brokers", func(ctx context.Context) error {
+		err = mesh.Await(ctx, "removal of the Instances and brokers", func(ctx context.Context) error {
+			err := none(d.mesh.InstancesOf(ctx, namespace, name))
+			if err != nil && !apierrors.IsNotFound(err) { // as before the first installation
+				return err
+			}
 			return none(d.mesh.BrokersOf(ctx, namespace, name))
 		})
 		if err != nil {
@@ -264,14 +351,11 @@ func (d *demo) table(ctx context.Context) error {
 	return d.mesh.PrintTable(ctx, d.out)
 }
 
-// compare prints the times of both forms.
-func (d *demo) compare(forms []*form) {
-	if len(forms) < 2 {
-		return
-	}
+// compare prints the times of forms.
+func (d *demo) compare(forms ...*form) {
 	d.title("Brokers are ready after")
 	for _, form := range forms {
-		fmt.Fprintf(d.out, "  %-28s shared devices %5.1f s   plugged-in device %5.1f s\n", form.name, form.shared.Seconds(), form.plugged.Seconds())
+		fmt.Fprintf(d.out, "  %-28s shared devices %5.1f s   plugged-in device %5.1f s\n", form.name(), form.shared.Seconds(), form.plugged.Seconds())
 	}
 }
 
@@ -283,9 +367,9 @@ The cluster keeps running. Try:
   export PATH=%s:$PATH
   kubectl get akric,akrii,pods,services
   kubectl describe akric debug-echo
-  kubectl get nodes -o custom-columns=NODE:.metadata.name,ALLOCATABLE:.status.allocatable
+  kubectl get configmap akri-resources --namespace %s -o yaml   # how Pods get devices, and why
   kubectl get resourceslices,deviceclasses,resourceclaims
-`, d.mesh.Cluster.Kubeconfig(), d.mesh.Bin())
+`, d.mesh.Cluster.Kubeconfig(), d.mesh.Bin(), mesh.Namespace)
 	if d.external() {
 		fmt.Fprintf(d.out, "  helm uninstall %s --namespace %s             # uninstall Akri\n", mesh.Release, mesh.Namespace)
 		return

@@ -22,13 +22,8 @@ func TestImages(t *testing.T) {
 	require.NoError(t, err)
 	root, err := binaries.Root()
 	require.NoError(t, err)
-	var text []byte
-	for _, resources := range []string{"devicePlugin", "dra"} {
-		rendered, err := exec.CommandContext(t.Context(), helm, "template", "akri", filepath.Join(root, "charts", "akri"),
-			"--set", "global.resources="+resources).Output()
-		require.NoError(t, err)
-		text = append(text, rendered...)
-	}
+	text, err := exec.CommandContext(t.Context(), helm, "template", "akri", filepath.Join(root, "charts", "akri"), "--set", "global.resources=auto").Output()
+	require.NoError(t, err)
 	for _, sample := range []string{"debug-echo", "udev-zram", "udev-null"} {
 		manifest, err := os.ReadFile(filepath.Join(root, "deploy", "samples", sample+".yaml"))
 		require.NoError(t, err)

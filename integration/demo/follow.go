@@ -114,7 +114,7 @@ func (d *demo) instances(ctx context.Context, expected expectation) (string, err
 
 // offer is the stage in which the scheduler sees the devices.
 func (d *demo) offer() stage {
-	if d.form.resources == dynamic {
+	if d.form.resources == akriv0.ResourcesDRA {
 		return stage{"ResourceSlices", d.published}
 	}
 	return stage{"node capacity (kubelets update it every 10 s)", d.offered}
