@@ -64,6 +64,7 @@ func TestDRA(t *testing.T) {
 		serialSample,
 		quotaOfDevices,
 		initContainerWithDevice,
+		pendingPriority,
 	) {
 		return
 	}

@@ -1,10 +1,15 @@
 package e2e_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/integration/mesh"
 )
 
 // quotaOfDevices limits the devices of a namespace by the name of the extended resource, as with
@@ -59,4 +64,45 @@ func initContainerWithDevice(t *testing.T) {
 	}
 	require.Len(t, containers, 2)
 	require.Equal(t, containers["first"], containers["main"], "the requests of both containers")
+}
+
+// pendingPriority runs a Pod with a higher priority than the one that has the only slot. It waits:
+// kube-scheduler preempts no Pod for a device of a ResourceClaim. See preemptedPod.
+func pendingPriority(t *testing.T) {
+	apply(t, echoConfiguration("e2e-priority", 1, "", "foo0"))
+	apply(t, ownPod("priority-low", "e2e-priority"))
+	low := awaitReadyPod(t, "default", "priority-low")
+	applyHighPriority(t, "e2e-priority")
+	awaitPod(t, "priority-high", "the result of the preemption", func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodScheduled && strings.Contains(c.Message, "preemption:")
+		})
+	})
+	requireUnchanged(t, low)
+
+	require.NoError(t, akri.DeleteText(t.Context(), ownPod("priority-low", "e2e-priority")))
+	awaitReadyPod(t, "default", "priority-high")
+}
+
+// preemptedPod does the same with device plugins: the Pod with the lower priority is deleted, and
+// the other one gets its slot.
+func preemptedPod(t *testing.T) {
+	onlyDevicePlugins(t, "kube-scheduler preempts no Pod for a device of a ResourceClaim")
+	apply(t, echoConfiguration("e2e-priority", 1, "", "foo0"))
+	apply(t, ownPod("priority-low", "e2e-priority-8120fe"))
+	awaitReadyPod(t, "default", "priority-low")
+	applyHighPriority(t, "e2e-priority-8120fe")
+	awaitRemoved[corev1.Pod](t, "the Pod with the lower priority", akri.Kubernetes.CoreV1().Pods("default"), metav1.ListOptions{FieldSelector: "metadata.name=priority-low"})
+	awaitPod(t, "priority-high", "pod priority-high to have the device", mesh.Ready)
+}
+
+// applyHighPriority creates the Pod priority-high, which requests the resource.
+func applyHighPriority(t *testing.T, resource string) {
+	t.Helper()
+	apply(t, `
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: e2e-high}
+value: 1000
+---`+strings.Replace(ownPod("priority-high", resource), "spec:", "spec:\n  priorityClassName: e2e-high", 1))
 }

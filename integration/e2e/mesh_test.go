@@ -160,6 +160,7 @@ var independent = []scenario{
 	fullDeployment,
 	refusedJob,
 	deniedPod,
+	preemptedPod,
 
 	// Brokers and their Services.
 	brokersThatChange,
