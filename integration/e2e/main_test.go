@@ -32,8 +32,8 @@ const fastKubelet = "nodeStatusUpdateFrequency: 1s\nnodeStatusReportFrequency: 5
 // run starts the cluster in AKRI_E2E_DIR with the images in AKRI_IMAGES and runs the tests.
 // AKRI_E2E_KEEP=1 keeps the cluster, for debugging and for a faster next run.
 // AKRI_E2E_KUBELET=default uses the default kubelet configuration. AKRI_E2E_KUBERNETES=1.34 runs
-// TestVersion and TestVersionWithClaims on Kubernetes 1.34. AKRI_E2E_NODES has the names of the
-// nodes, separated by commas. Most scenarios require the default of two nodes.
+// the tests whose names begin with TestVersion on Kubernetes 1.34. AKRI_E2E_NODES has the names of
+// the nodes, separated by commas. Most scenarios require the default of two nodes.
 func run(m *testing.M) int {
 	ctx := context.Background()
 	started := time.Now()

@@ -104,6 +104,33 @@ func TestVersionWithClaims(t *testing.T) {
 	)
 }
 
+// TestVersionDecided lets the version in AKRI_E2E_KUBERNETES decide how Pods get devices.
+func TestVersionDecided(t *testing.T) {
+	onVersion(t, 0)
+	selectForm(decided())
+	require.NoError(t, akri.Install(t.Context()))
+	inOrder(t, decidedVersion)
+}
+
+// decidedVersion uses devices in the way that the version has. The hook of the uninstallation ends
+// the brokers in either way.
+func decidedVersion(t *testing.T) {
+	resources, reason := akriv0.ResourcesDevicePlugin, akriv0.ResourcesFeaturesMissing
+	if minorVersion() >= 36 {
+		resources, reason = akriv0.ResourcesDRA, akriv0.ResourcesFeaturesComplete
+	}
+	awaitDecision(t, resources, reason)
+	apply(t, echoConfiguration("e2e-gone", 3, broker, "foo0"))
+	pods := awaitBrokers(t, "default", "e2e-gone", len(akri.Cluster.Nodes()))
+	apply(t, ownPod("user", "e2e-gone"))
+	for _, pod := range append(pods, *awaitReadyPod(t, "default", "user")) {
+		require.Equal(t, resources == akriv0.ResourcesDRA, pod.Status.ExtendedResourceClaimStatus != nil, pod.Name)
+	}
+	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), "user", metav1.DeleteOptions{}))
+	awaitSlotsInUse(t, "e2e-gone-8120fe", len(pods))
+	requireUninstalled(t, "e2e-gone", true)
+}
+
 // earlierScenarios are those of Kubernetes 1.34 and 1.35: each slot is a device, and Pods cannot
 // request extended resources.
 func earlierScenarios(t *testing.T) {
