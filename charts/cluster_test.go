@@ -57,9 +57,9 @@ func TestLifecycle(t *testing.T) {
 
 	// An upgrade keeps the decision. Helm takes over the DeviceClass that dra-controller has
 	// created if the chart is to create it.
-	helm("upgrade", "akri", "akri", "--values", "testdata/auto.values.yaml")
+	helm("upgrade", "akri", "akri", "--reset-values")
 	kubectl("patch", "configmap", "akri-resources", "-n", "akri-system", "--type=merge", "--patch", `{"data": {"resources": "dra"}}`)
-	helm("upgrade", "akri", "akri", "--values", "testdata/auto.values.yaml", "--set", "dra-controller.logLevel=debug")
+	helm("upgrade", "akri", "akri", "--set", "dra-controller.logLevel=debug")
 	require.Equal(t, "dra", kubectl("get", "configmap", "akri-resources", "-n", "akri-system", "-o", "jsonpath={.data.resources}"))
 	class := filepath.Join(t.TempDir(), "class.yaml")
 	require.NoError(t, os.WriteFile(class, []byte(rootClass), 0o600))
@@ -81,11 +81,35 @@ func TestLifecycle(t *testing.T) {
 	require.Empty(t, kubectl("get", "all,sa,clusterroles,clusterrolebindings,roles,rolebindings,pdb,flowschemas,networkpolicies,secrets,configmaps,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings", "-A",
 		"-l", "app.kubernetes.io/part-of=akri", "-o", "name"))
 
+	upgradeOfDefault(t, helm, kubectl)
 	notes := installAsInReadme(t, access[:2]) // CRDs exist
 	require.Contains(t, notes, "  kubectl akri status\n", "a command that shows whether Akri runs, because the notes are the same with --wait")
 	require.Contains(t, notes, " is installed in namespace ")
 	require.NotContains(t, notes, "is starting", "with --wait Helm returns when the services run")
 	applyConfigurationOfNotes(t, kubectl, notes)
+}
+
+// upgradeOfDefault upgrades a release of a chart whose default is device plugins. The values of
+// that chart keep them, and those of this one let the cluster decide.
+func upgradeOfDefault(t *testing.T, helm, kubectl func(...string) string) {
+	t.Helper()
+	earlier := filepath.Join(t.TempDir(), "akri")
+	require.NoError(t, os.CopyFS(earlier, os.DirFS("akri")))
+	values, err := os.ReadFile("akri/values.yaml")
+	require.NoError(t, err)
+	require.Contains(t, string(values), "  resources: auto\n")
+	former := strings.Replace(string(values), "  resources: auto\n", "  resources: devicePlugin\n", 1)
+	require.NoError(t, os.WriteFile(filepath.Join(earlier, "values.yaml"), []byte(former), 0o600))
+
+	record := func() string {
+		return kubectl("get", "configmap", "akri-resources", "-n", "akri-system", "-o", "name", "--ignore-not-found")
+	}
+	helm("install", "akri", earlier)
+	helm("upgrade", "akri", "akri", "--reuse-values")
+	require.Empty(t, record())
+	helm("upgrade", "akri", "akri", "--reset-then-reuse-values")
+	require.NotEmpty(t, record())
+	helm("uninstall", "akri", "--no-hooks")
 }
 
 // rootClass is the DeviceClass that dra-controller creates.

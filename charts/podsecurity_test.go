@@ -25,7 +25,7 @@ func TestPodSecurity(t *testing.T) {
 	}
 	rendered, err := render(t, append(allHandlers(t), set("global.resources=dra", "console.enabled=true")...)...)
 	require.NoError(t, err)
-	agent, err := render(t, set("global.resources=devicePlugin", "global.agent.enabled=true")...)
+	agent, err := render(t, set("global.agent.enabled=true")...)
 	require.NoError(t, err)
 	admitted := map[string]string{}
 	for _, workload := range append(workloads(t, rendered), workloads(t, agent)...) {
@@ -85,7 +85,7 @@ func TestMounts(t *testing.T) {
 	}
 	rendered, err := render(t, append(allHandlers(t), set("global.resources=dra", "console.enabled=true")...)...)
 	require.NoError(t, err)
-	agent, err := render(t, set("global.resources=devicePlugin", "global.agent.enabled=true")...)
+	agent, err := render(t, set("global.agent.enabled=true")...)
 	require.NoError(t, err)
 	mounted := map[string][]string{}
 	for _, workload := range append(workloads(t, rendered), workloads(t, agent)...) {

@@ -431,13 +431,13 @@ func TestAgentReplacesServices(t *testing.T) {
 	}
 }
 
-// TestAuto checks that the manifests do not depend on the version of Kubernetes, and that older API
-// servers accept them.
+// TestAuto checks that by default the cluster decides how Pods get devices, that the manifests do
+// not depend on the version of Kubernetes, and that older API servers accept them.
 func TestAuto(t *testing.T) {
 	for _, values := range [][]string{nil, set("global.agent.enabled=true", "console.enabled=true")} {
 		var first string
 		for _, version := range []string{"1.30.0", "1.33.9", "1.34.0", "1.37.2"} {
-			rendered, err := render(t, append(append(set("global.resources=auto"), "--kube-version="+version), values...)...)
+			rendered, err := render(t, append([]string{"--kube-version=" + version}, values...)...)
 			require.NoError(t, err)
 			require.NotContains(t, rendered, "apiVersion: resource.k8s.io")
 			require.Contains(t, rendered, "name: akri-resources\n")
@@ -446,6 +446,9 @@ func TestAuto(t *testing.T) {
 			}
 			require.Equal(t, first, rendered, version)
 		}
+		auto, err := render(t, append(set("global.resources=auto"), values...)...)
+		require.NoError(t, err)
+		require.Equal(t, auto, first)
 	}
 }
 
@@ -455,7 +458,7 @@ func TestAutoWithoutAPI(t *testing.T) {
 	without, err := server.Join(t.Context(), "--runtime-config=resource.k8s.io/v1=false")
 	require.NoError(t, err)
 	t.Cleanup(without.Stop)
-	rendered, err := render(t, "--values", "testdata/auto.values.yaml", "--no-hooks", "--namespace", "decided")
+	rendered, err := render(t, append(set("console.enabled=true"), "--no-hooks", "--namespace", "decided")...)
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "auto.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(rendered), 0o600))

@@ -15,9 +15,9 @@ import (
 // verb by verb.
 func TestRights(t *testing.T) {
 	all := []string{"console.enabled=true", "global.metrics.authorization=true", "prometheus.enabled=true", "dra-controller.retryPreparations=true"}
-	auto, dra := append(all, "global.resources=auto"), append(all, "global.resources=dra")
-	require.Equal(t, documentedRights(t), grantedRights(t, auto...))
-	require.Equal(t, documentedRights(t), grantedRights(t, append(auto, "global.agent.enabled=true")...))
+	dra := append(all, "global.resources=dra")
+	require.Equal(t, documentedRights(t), grantedRights(t, all...))
+	require.Equal(t, documentedRights(t), grantedRights(t, append(all, "global.agent.enabled=true")...))
 	ofDRA := slices.DeleteFunc(documentedRights(t), isOfDecision)
 	require.Equal(t, ofDRA, grantedRights(t, dra...))
 	require.Equal(t, ofDRA, grantedRights(t, append(dra, "global.agent.enabled=true")...))

@@ -202,7 +202,7 @@ func (d *demo) install(ctx context.Context) error {
 		return err
 	}
 	err := d.while("helm is installing Akri and waiting for the workloads", func() error {
-		return d.mesh.Install(ctx, "global.resources=auto")
+		return d.mesh.Install(ctx)
 	})
 	if err != nil {
 		return err

@@ -22,7 +22,7 @@ func TestImages(t *testing.T) {
 	require.NoError(t, err)
 	root, err := binaries.Root()
 	require.NoError(t, err)
-	text, err := exec.CommandContext(t.Context(), helm, "template", "akri", filepath.Join(root, "charts", "akri"), "--set", "global.resources=auto").Output()
+	text, err := exec.CommandContext(t.Context(), helm, "template", "akri", filepath.Join(root, "charts", "akri")).Output()
 	require.NoError(t, err)
 	for _, sample := range []string{"debug-echo", "udev-zram", "udev-null"} {
 		manifest, err := os.ReadFile(filepath.Join(root, "deploy", "samples", sample+".yaml"))

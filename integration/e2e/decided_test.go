@@ -14,10 +14,10 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// decided is the form that the cluster decides: all services run on all nodes.
+// decided is the form that the cluster decides, which is the default: all services run on all
+// nodes.
 func decided() form {
 	return form{
-		values: []string{"global.resources=auto"},
 		services: append([]string{
 			"registrar", "discovery-operator", "device-plugin-host", "config-plugin-allocator", "dra-kubelet-plugin",
 		}, defaultHandlers()...),
@@ -27,7 +27,7 @@ func decided() form {
 
 // decidedAgent is the form that the cluster decides, in the agent.
 func decidedAgent() form {
-	return form{values: append(decided().values, withAgent), services: []string{"agent"}, decided: true}
+	return form{values: []string{withAgent}, services: []string{"agent"}, decided: true}
 }
 
 // TestAuto lets the cluster decide how Pods get devices, and moves a node, with AKRI_E2E_AGENT on

@@ -82,6 +82,7 @@ func movedCluster(t *testing.T) {
 	start := up.move(t)
 	helm := time.Since(start)
 	up.awaitAdopted(t)
+	awaitDecision(t, akriv0.ResourcesDevicePlugin, akriv0.ResourcesInstancesExist)
 	t.Logf("The move took %.1f s until helm returned, and %.1f s until all devices were reported.", helm.Seconds(), time.Since(start).Seconds())
 	requireMoved(t, before)
 	for _, command := range up.commands(t, "## Check") {

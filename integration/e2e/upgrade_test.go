@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
+
 	"akri.sh/integration/mesh"
 )
 
@@ -22,6 +24,7 @@ func TestUpgrade(t *testing.T) {
 	if commit == "" {
 		t.Skip("AKRI_E2E_FROM names no commit")
 	}
+	selectForm(decided())
 	tree := filepath.Join(t.TempDir(), "tree")
 	runIn(t.Context(), t, akri.Path(), nil, "git", "worktree", "add", "--detach", tree, commit)
 	t.Cleanup(func() {
@@ -48,6 +51,9 @@ func TestUpgrade(t *testing.T) {
 	awaitServices(t)
 	require.Equal(t, before, observe(t, "e2e-from"))
 	require.Equal(t, user.UID, awaitReadyPod(t, "default", "user-of-from").UID)
+	if user.Status.ExtendedResourceClaimStatus == nil { // by default, the commit has device plugins
+		awaitDecision(t, akriv0.ResourcesDevicePlugin, akriv0.ResourcesInstancesExist)
+	}
 	for _, service := range services() {
 		for _, pod := range servicePods(t, service) {
 			require.NotContains(t, pod.Spec.Containers[0].Image, ":"+fromTag)
