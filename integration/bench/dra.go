@@ -95,6 +95,7 @@ func (b *bench) reactions(ctx context.Context, form form) (found reactions, err 
 	if found.waits, err = b.waiting(ctx, b.Rounds); err != nil {
 		return found, err
 	}
+
 	rounds := b.Rounds
 	if form == plugins {
 		rounds = min(rounds, pluginRounds)
@@ -102,11 +103,13 @@ func (b *bench) reactions(ctx context.Context, form form) (found reactions, err 
 	if found.used, err = b.used(ctx, rounds); err != nil {
 		return found, err
 	}
+
 	b.progress("deleting %d Pods for whose device others wait", deletions)
 	manifest := nextConfiguration + deployment("bench-next", 2, "", `resources: {limits: {"akri.sh/bench-next": "1"}}`)
 	if found.next, err = b.repeatWith(ctx, manifest, min(b.Rounds, deletions), b.deleteHolder); err != nil {
 		return found, err
 	}
+
 	found.restarts, err = b.restart(ctx, form)
 	return found, err
 }

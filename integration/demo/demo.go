@@ -101,6 +101,7 @@ func (d *demo) useOtherForm(ctx context.Context) error {
 	decided := d.form
 	d.form = decided.other()
 	d.title("The same with " + d.form.name())
+
 	if err := d.removeConfigurations(ctx); err != nil {
 		return err
 	}
@@ -108,6 +109,7 @@ func (d *demo) useOtherForm(ctx context.Context) error {
 		return err
 	}
 	d.done("all nodes have the label %s=%s", akriv0.ResourcesLabel, d.form.resources)
+
 	if err := d.useDevices(ctx); err != nil {
 		return err
 	}
@@ -201,6 +203,7 @@ func (d *demo) install(ctx context.Context) error {
 	if err := d.removeConfigurations(ctx); err != nil {
 		return err
 	}
+
 	err := d.while("helm is installing Akri and waiting for the workloads", func() error {
 		return d.mesh.Install(ctx)
 	})
@@ -216,6 +219,7 @@ func (d *demo) install(ctx context.Context) error {
 func (d *demo) awaitDecision(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
+
 	const decision = "the decision how Pods get devices"
 	var record map[string]string
 	err := d.while("waiting for "+decision, func() error {

@@ -41,6 +41,7 @@ type stage struct {
 func (d *demo) follow(ctx context.Context, since time.Time, ready *time.Duration, expected expectation) error {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
+
 	stages := []stage{
 		{"Instances", d.instances},
 		d.offer(),
@@ -51,6 +52,7 @@ func (d *demo) follow(ctx context.Context, since time.Time, ready *time.Duration
 		}},
 		{"brokers that read their device", d.brokersRead},
 	}
+
 	for _, stage := range stages {
 		var result string
 		err := d.while("waiting for "+stage.name, func() error {
@@ -129,6 +131,7 @@ func (d *demo) published(ctx context.Context, expected expectation) (string, err
 	if err != nil {
 		return "", fmt.Errorf("list ResourceSlices: %w", err)
 	}
+
 	for _, instance := range found {
 		hasDevice := func(slice resourcev1.ResourceSlice) bool {
 			return slices.ContainsFunc(slice.Spec.Devices, func(device resourcev1.Device) bool {

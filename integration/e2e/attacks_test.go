@@ -30,6 +30,7 @@ import (
 	discoveryv0 "akri.sh/proto/v0"
 
 	"akri.sh/integration/attacks"
+	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 )
 
@@ -50,6 +51,8 @@ const (
 	// marker is in a property and the id of a device on the honest node, and in the details and the
 	// Secret of a Configuration that allows only that node.
 	marker = "secret-of-the-honest-node"
+	// deviceID is that of the device on the honest node.
+	deviceID = marker + "-id"
 	// foreignNamespace has a Configuration with devices on the honest node.
 	foreignNamespace = "e2e-foreign-namespace"
 	honestInterval   = 200 * time.Millisecond
@@ -119,39 +122,17 @@ func applyGuarded(t *testing.T, honest string) {
 }
 
 func attacked(t *testing.T) {
-	duration, baseline := 15*time.Second, baselineDuration
-	text := os.Getenv("AKRI_E2E_ATTACK")
-	measured := text != ""
-	if measured {
-		var err error
-		duration, err = time.ParseDuration(text)
-		require.NoError(t, err)
-		baseline = duration
-	}
+	baseline, duration, measured := attackDurations(t)
 	honestNode, hostileNode := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
-	apply(t, configurationOf("e2e-honest", "e2eHonest", ""))
-	const id = marker + "-id"
-	handler := handleAs(t, honestNode, &discoveryv0.RegisterDiscoveryHandlerRequest{Name: "e2eHonest", Endpoint: "e2eHonest"},
-		&discoveryv0.Device{Id: id, Properties: map[string]string{"X": marker}})
-	instance := instanceName("e2e-honest", id, honestNode.Name(), false)
-	awaitInstances(t, "default", "e2e-honest", instance)
-	apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+foreignNamespace+"}\n")
-	apply(t, strings.Replace(configurationOf("e2e-foreign", "e2eHonest", ""), "namespace: default", "namespace: "+foreignNamespace, 1))
-	foreign := instanceName("e2e-foreign", id, honestNode.Name(), false)
-	awaitInstances(t, foreignNamespace, "e2e-foreign", foreign)
-	for i := range editedConfigurations {
-		apply(t, echoConfiguration(edited(i), 1, "", "foo0"))
-	}
-	apply(t, echoConfiguration("e2e-target", 1, "", "foo1"))
-	applyGuarded(t, honestNode.Name())
-	protected := instanceName("e2e-guarded", id, honestNode.Name(), false)
-	awaitInstances(t, "default", "e2e-guarded", protected)
+	handler, victims := applyAttacked(t, honestNode)
+	instance, protected := instanceOf("e2e-honest", honestNode), instanceOf("e2e-guarded", honestNode)
 
 	_, honest := callersOn(t, honestNode.Name())
 	client := instancev1.NewInstanceServiceClient(honest.connect(t, writerAddress(t)))
 	before := restartCounts(t)
+
 	without := change(t, "without attack", baseline, client, honestNode.Name(), instance)
-	onBoth, onWebhook := attackCommands(t, hostileNode.Name(), "default/"+instance, foreignNamespace+"/"+foreign, "default/"+protected)
+	onBoth, onWebhook := attackCommands(t, hostileNode.Name(), victims...)
 	stops := map[string]func() attacks.Results{stolenNode: attackFrom(t, hostileNode.Name(), stolenNode, onBoth)}
 	if measured {
 		change(t, "during the attack of one Pod", duration, client, honestNode.Name(), instance)
@@ -161,9 +142,11 @@ func attacked(t *testing.T) {
 	for client, rate := range during {
 		require.Greater(t, rate, minRates[client]*without[client], "changes a second: %s", client)
 	}
-	requireReported(t, handler, honestNode.Name(), id)
+
+	requireReported(t, handler, honestNode.Name(), deviceID)
 	apply(t, echoConfiguration("e2e-attacked", 1, broker, "foo2"))
 	awaitBrokers(t, "default", "e2e-attacked", 1)
+
 	results := map[string]attacks.Results{}
 	for pod, stop := range stops {
 		results[pod] = stop()
@@ -179,6 +162,50 @@ func attacked(t *testing.T) {
 	requireAttacksOnWriter(t, results[stolenNode])
 	awaitInstances(t, "default", "e2e-guarded", protected)
 	requireUsable(t, instance)
+}
+
+// attackDurations returns the time for which changes are made before and during the attack, and
+// whether latencies are measured.
+func attackDurations(t *testing.T) (baseline, attack time.Duration, measured bool) {
+	t.Helper()
+	text := os.Getenv("AKRI_E2E_ATTACK")
+	if text == "" {
+		return baselineDuration, 15 * time.Second, false
+	}
+	duration, err := time.ParseDuration(text)
+	require.NoError(t, err)
+	return duration, duration, true
+}
+
+// instanceOf returns the name of the Instance that the Configuration has for the device of
+// applyAttacked.
+func instanceOf(configuration string, node cluster.Node) string {
+	return instanceName(configuration, deviceID, node.Name(), false)
+}
+
+// applyAttacked creates the Configurations that are edited and attacked. It returns the handler of
+// a device that only the honest node sees, and its Instances as namespace/name.
+func applyAttacked(t *testing.T, honest cluster.Node) (handler *listHandler, victims []string) {
+	t.Helper()
+	handler = handleAs(t, honest, &discoveryv0.RegisterDiscoveryHandlerRequest{Name: "e2eHonest", Endpoint: "e2eHonest"},
+		&discoveryv0.Device{Id: deviceID, Properties: map[string]string{"X": marker}})
+	apply(t, configurationOf("e2e-honest", "e2eHonest", ""))
+	apply(t, "apiVersion: v1\nkind: Namespace\nmetadata: {name: "+foreignNamespace+"}\n")
+	apply(t, strings.Replace(configurationOf("e2e-foreign", "e2eHonest", ""), "namespace: default", "namespace: "+foreignNamespace, 1))
+	applyGuarded(t, honest.Name())
+	for i := range editedConfigurations {
+		apply(t, echoConfiguration(edited(i), 1, "", "foo0"))
+	}
+	apply(t, echoConfiguration("e2e-target", 1, "", "foo1"))
+
+	for configuration, namespace := range map[string]string{
+		"e2e-honest": "default", "e2e-foreign": foreignNamespace, "e2e-guarded": "default",
+	} {
+		instance := instanceOf(configuration, honest)
+		awaitInstances(t, namespace, configuration, instance)
+		victims = append(victims, namespace+"/"+instance)
+	}
+	return handler, victims
 }
 
 // requireReported requires that a changed device of the honest node reaches its Instance, and that

@@ -72,11 +72,13 @@ func Run(ctx context.Context, options Options) (err error) {
 	if err := errors.Join(os.RemoveAll(options.Logs), os.MkdirAll(options.Logs, 0o755)); err != nil {
 		return fmt.Errorf("create directory of logs: %w", err)
 	}
+
 	actions, err := os.Create(filepath.Join(options.Logs, "actions.log"))
 	if err != nil {
 		return fmt.Errorf("create list of actions: %w", err)
 	}
 	defer func() { err = errors.Join(err, actions.Close()) }()
+
 	r := newRecord(options.Progress, options.Logs, actions)
 	r.progress("seed %d, %s on %v", options.Seed, options.Duration, options.Nodes)
 	running, err := cluster.Up(ctx, cluster.Config{
@@ -86,6 +88,7 @@ func Run(ctx context.Context, options Options) (err error) {
 		return fmt.Errorf("start cluster: %w", err)
 	}
 	defer func() { err = errors.Join(err, running.Down(context.WithoutCancel(ctx))) }()
+
 	s, err := newSoak(ctx, options, running, r)
 	if err != nil {
 		return err
@@ -103,6 +106,7 @@ func newSoak(ctx context.Context, options Options, running *cluster.Cluster, r *
 	if err != nil {
 		return nil, err
 	}
+
 	r.progress("installing Akri")
 	// Two replicas, so that one of broker-controller can be killed while the other leads. The
 	// invariants are those of device plugins.
@@ -113,6 +117,7 @@ func newSoak(ctx context.Context, options Options, running *cluster.Cluster, r *
 	if err := m.Install(ctx, values...); err != nil {
 		return nil, err
 	}
+
 	desired := newModel(options.Nodes)
 	w, err := newWatcher(m, r, desired)
 	if err != nil {
@@ -217,15 +222,18 @@ func (s *soak) quietPhase(ctx context.Context) {
 		}
 		return
 	}
+
 	if err := s.compact(ctx); err != nil && ctx.Err() == nil {
 		s.progress("%v", err) // the next quiet phase compacts
 	}
+
 	for range quietSamples {
 		if cluster.Pause(ctx, quietInterval) != nil {
 			return
 		}
 		s.measure(ctx, true)
 	}
+
 	if err := s.settled(ctx); err != nil {
 		s.violated(fmt.Errorf("the state changed in a quiet phase: %w", err), s.instances.List())
 	}

@@ -98,6 +98,7 @@ func crashLoop(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 			describePod("Read the Events of the Pod.", pod),
 		},
 	}
+
 	if end := status.LastTerminationState.Terminated; end != nil {
 		cause.Message += fmt.Sprintf(", last with exit code %d (%s)", end.ExitCode, end.Reason)
 		if line := lastLine(end.Message); line != "" {

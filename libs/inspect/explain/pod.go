@@ -27,8 +27,10 @@ func Pod(s *Snapshot, namespace, name string) Explanation {
 	e.Links = slices.Concat(discovery, needed)
 
 	state := chain(own)
-	if state.State != Works { // a Pod that runs has its device, also if no other Pod would get one
-		state = chain(slices.DeleteFunc(needed, func(l Link) bool { return l.State == Partly })) // no Pod waits for these
+	if state.State != Works {
+		// A Pod that runs has its device, also if no other Pod would get one. One that does not run
+		// does not wait for a link that works on some nodes.
+		state = chain(slices.DeleteFunc(needed, func(l Link) bool { return l.State == Partly }))
 	}
 	e.Verdicts = []Verdict{state.of("Pod", namespace, name)}
 	return e
