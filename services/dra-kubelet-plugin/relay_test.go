@@ -2,13 +2,16 @@ package drakubeletplugin_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,6 +22,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	grpchealth "google.golang.org/grpc/health"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drav1 "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -42,7 +48,7 @@ func (p *pluginProcess) start() {
 	p.command = exec.Command(os.Args[0], "--node-name="+p.config.NodeName, "--pod="+p.config.Pod, "--socket="+p.config.Socket,
 		"--cdi-dir="+p.config.CDIDir, "--kubelet-dir="+p.config.KubeletDir, "--pod-resources="+p.config.PodResources,
 		"--discovery-operator="+p.config.DiscoveryOperator, "--instance-writer="+p.config.InstanceWriter, "--admin-address=")
-	p.command.Env = append(os.Environ(), "BE_THE_SERVICE=1")
+	p.command.Env = append(os.Environ(), "BE_THE_SERVICE=1", "GORACE=atexit_sleep_ms=0")
 	require.NoError(p.t, p.command.Start())
 }
 
@@ -116,8 +122,9 @@ func (k kubeletCalls) unprepare(ctx context.Context, claim *drav1.Claim) error {
 	return nil
 }
 
-// The plugin is killed at random moments while claims are prepared and unprepared. No call fails,
-// and after each the claim has the file, or none.
+// The plugin is killed or terminated at random moments while claims are prepared and unprepared. No
+// call fails, and after each the claim has the file, or none. A release that a killed plugin has
+// sent can arrive after the next preparation: the next plugin then takes the slot back.
 func TestKilledPlugin(t *testing.T) {
 	const claims, kills = 4, 12
 	seed := uint64(time.Now().UnixNano())
@@ -127,6 +134,10 @@ func TestKilledPlugin(t *testing.T) {
 	writer.PutDevice("camera", camera, "cameras", claims, "")
 	plugin, conn := startKillable(t, writer)
 	kubelet := kubeletCalls{drav1.NewDRAPluginClient(conn)}
+
+	holds := func(claim *drav1.Claim) func() bool {
+		return func() bool { return slices.Contains(writer.Usage(camera), "D:"+claim.GetUid()+":node-a") }
+	}
 
 	var ended atomic.Bool
 	var calls atomic.Int64
@@ -139,7 +150,7 @@ func TestKilledPlugin(t *testing.T) {
 			for !ended.Load() {
 				started := time.Now()
 				if !assert.NoError(t, kubelet.prepare(t.Context(), claim)) || !assert.FileExists(t, file) ||
-					!assert.Contains(t, writer.Usage(camera), "D:"+claim.GetUid()+":node-a") ||
+					!assert.Eventually(t, holds(claim), 10*time.Second, time.Millisecond, "the slot is not reserved") ||
 					!assert.NoError(t, kubelet.unprepare(t.Context(), claim)) || !assert.NoFileExists(t, file) {
 					return
 				}
@@ -150,7 +161,8 @@ func TestKilledPlugin(t *testing.T) {
 	}
 	for range kills {
 		<-time.After(time.Duration(random.Int64N(int64(800 * time.Millisecond))))
-		plugin.kill()
+		plugin.signal([]syscall.Signal{syscall.SIGKILL, syscall.SIGTERM}[random.IntN(2)])
+		_ = plugin.command.Wait() // an error if it does not catch SIGTERM yet
 		<-time.After(time.Duration(random.Int64N(int64(100 * time.Millisecond))))
 		plugin.start()
 	}
@@ -264,6 +276,48 @@ func TestBrokenConnections(t *testing.T) {
 		require.Equal(t, "akri.sh", info.GetName())
 		require.Len(t, info.GetSupportedVersions(), 3)
 	}
+}
+
+// A plugin closes its connection after it has sent the answer of a call and before its status. The
+// kubelet gets the answer, and only one.
+func TestAnswerWithoutStatus(t *testing.T) {
+	config := newConfig(t, newWriter(""))
+	answered := make(chan struct{})
+	plugin := grpc.NewServer(grpc.ForceServerCodecV2(encoding.GetCodecV2("proto")), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		if err := stream.SendMsg(&registrationv1.PluginInfo{Name: "akri.sh"}); err != nil {
+			return err
+		}
+		close(answered)
+		<-stream.Context().Done()
+		return nil
+	}))
+	health := grpchealth.NewServer()
+	health.SetServingStatus(relay.Registration, healthv1.HealthCheckResponse_SERVING)
+	healthv1.RegisterHealthServer(plugin, health)
+	listener, err := net.Listen("unix", config.Socket[len("unix://"):])
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = plugin.Serve(listener) })
+	t.Cleanup(serving.Wait)
+	run(t, relay.New, relayTo(config))
+	client := registrationv1.NewRegistrationClient(dial(t, relayTo(config), "akri.sh-plugin.sock"))
+
+	var info *registrationv1.PluginInfo
+	var infoErr error
+	var calling sync.WaitGroup
+	calling.Go(func() {
+		info, infoErr = client.GetInfo(t.Context(), &registrationv1.InfoRequest{}, grpc.WaitForReady(true))
+	})
+	<-answered
+	serving.Go(plugin.GracefulStop)
+	require.Eventually(t, func() bool {
+		_, err := os.Lstat(listener.Addr().String())
+		return errors.Is(err, fs.ErrNotExist)
+	}, 10*time.Second, 10*time.Millisecond)
+	run(t, drakubeletplugin.New, config)
+	calling.Wait()
+	require.NoError(t, infoErr)
+	require.Empty(t, info.GetSupportedVersions(), "the answer of the next plugin")
 }
 
 // breakConnections forwards connections to another socket, and breaks each after another number of

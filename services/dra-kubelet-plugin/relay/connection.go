@@ -20,15 +20,17 @@ var errClosed = errors.New("the plugin has closed the connection")
 // followConnections ends the calls of a connection that the plugin has closed, so that they are
 // sent to the plugin that starts next. After SIGTERM a plugin finishes its preparations before it
 // ends, which can take 40 s. No next plugin starts if this relay gets SIGTERM, too: the calls are
-// then finished.
+// then finished. Calls that began after the connection was closed go on: the next plugin would
+// otherwise run each twice at a time.
 func (r *Relay) followConnections(ctx context.Context) {
 	for r.plugin.WaitForStateChange(ctx, connectivity.Ready) {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(farewell):
-		}
-		r.closed.Set(struct{}{})
+		closed, _ := r.closed.Get()
+		r.closed.Set(make(chan struct{}))
+		time.AfterFunc(farewell, func() {
+			if ctx.Err() == nil {
+				close(closed)
+			}
+		})
 		if !r.awaitPlugin(ctx) {
 			return
 		}
@@ -40,7 +42,7 @@ func (r *Relay) followConnections(ctx context.Context) {
 func (r *Relay) untilClosed(ctx context.Context, attempt func(context.Context) error) error {
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	_, closed := r.closed.Get()
+	closed, _ := r.closed.Get()
 	go func() {
 		select {
 		case <-closed:

@@ -32,13 +32,15 @@ type call struct {
 	method  string
 	request message
 	kubelet grpc.ServerStream
+	// answered is whether the kubelet got a message.
+	answered bool
 }
 
 // forward is the handler of all methods. It waits while the plugin does not run, and sends a call
 // again that was in progress when the plugin has ended: preparations are idempotent.
 func (r *Relay) forward(_ any, kubelet grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(kubelet)
-	c := call{method: method, kubelet: kubelet}
+	c := &call{method: method, kubelet: kubelet}
 	if err := kubelet.RecvMsg(&c.request); err != nil {
 		return err
 	}
@@ -58,7 +60,7 @@ func (r *Relay) forward(_ any, kubelet grpc.ServerStream) error {
 
 // registration records the result of a registration, and returns the error of the call. The kubelet
 // repeats the registration if the call has failed.
-func (r *Relay) registration(c call, err error) error {
+func (r *Relay) registration(c *call, err error) error {
 	var result registrationv1.RegistrationStatus
 	if c.request.decode(&result); err != nil {
 		return err
@@ -72,13 +74,19 @@ func (r *Relay) registration(c call, err error) error {
 	return r.recordRegistration()
 }
 
-// send sends the call until the plugin has answered or ctx ends.
-func (r *Relay) send(ctx context.Context, c call) error {
+// send sends the call until the plugin has answered or ctx ends. It never sends a call again of
+// which the kubelet got a message. A stream that is lost later ends without an error, and the
+// kubelet opens it again. The only message of a call that is no stream is complete without the
+// status that follows it.
+func (r *Relay) send(ctx context.Context, c *call) error {
 	delays := rpc.NewBackOff(firstDelay, maxDelay)
 	for {
 		err := r.untilClosed(ctx, func(ctx context.Context) error { return r.attempt(ctx, c) })
 		if status.Code(err) != codes.Unavailable {
 			return err
+		}
+		if c.answered {
+			return nil
 		}
 		r.env.Log.Info("a call of the kubelet was lost, sending it again", zap.String("method", c.method), zap.Error(err))
 		select {
@@ -89,10 +97,8 @@ func (r *Relay) send(ctx context.Context, c call) error {
 	}
 }
 
-// attempt sends the call once, and returns the code Unavailable if there was no answer. A stream
-// that breaks after its first message ends without an error, and the kubelet opens it again. The
-// only message of a call that is no stream is complete without the status that follows it.
-func (r *Relay) attempt(ctx context.Context, c call) error {
+// attempt sends the call once, and returns the code Unavailable if the connection was lost.
+func (r *Relay) attempt(ctx context.Context, c *call) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := r.plugin.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, c.method, grpc.WaitForReady(true))
@@ -103,17 +109,16 @@ func (r *Relay) attempt(ctx context.Context, c call) error {
 	if err := stream.SendMsg(&c.request); err == nil {
 		_ = stream.CloseSend()
 	}
-	for answered := false; ; answered = true {
+	for {
 		var response message
-		err := stream.RecvMsg(&response)
-		switch {
-		case errors.Is(err, io.EOF), answered && status.Code(err) == codes.Unavailable:
+		if err := stream.RecvMsg(&response); errors.Is(err, io.EOF) {
 			return nil
-		case err != nil:
+		} else if err != nil {
 			return err
 		}
 		if err := c.kubelet.SendMsg(&response); err != nil {
 			return err
 		}
+		c.answered = true
 	}
 }

@@ -72,7 +72,7 @@ func (p *preparations) of(claims map[string]bool) (found []*preparation) {
 
 // claims returns the uids of the claims of a request. Requests to prepare and to unprepare have the
 // same form.
-func (c call) claims() map[string]bool {
+func (c *call) claims() map[string]bool {
 	var request drav1.NodePrepareResourcesRequest
 	c.request.decode(&request)
 	uids := map[string]bool{}

@@ -45,9 +45,9 @@ type Relay struct {
 	registered   atomic.Bool
 	// idle is set while the plugin does not request a registration.
 	idle atomic.Bool
-	// closed changes when the calls of a connection that the plugin has closed are to be sent
-	// again.
-	closed broadcast.Value[struct{}]
+	// closed has the channel of the current connection. It is closed when the calls of that
+	// connection are to be sent again, because the plugin has closed it.
+	closed broadcast.Value[chan struct{}]
 }
 
 // New returns the relay. Run starts it.
@@ -81,6 +81,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	if !r.awaitPlugin(ctx) || !r.awaitRequest(ctx) {
 		return nil
 	}
+	r.closed.Set(make(chan struct{}))
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { r.followConnections(ctx) })
