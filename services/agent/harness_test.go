@@ -15,7 +15,6 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"go.uber.org/zap/zaptest"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
@@ -59,7 +58,7 @@ type harness struct {
 
 func newHarness(t *testing.T, handlers string, flags ...string) *harness {
 	t.Helper()
-	noLeaks(t)
+	kubetest.NoLeaks(t)
 	directory, err := os.MkdirTemp("", "a") //nolint:usetesting // paths of t.TempDir are too long for sockets
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(directory)) })
@@ -68,18 +67,6 @@ func newHarness(t *testing.T, handlers string, flags ...string) *harness {
 	rpctest.ServeAt(t, h.address("kubelet.sock"), func(r grpc.ServiceRegistrar) { pluginapi.RegisterRegistrationServer(r, h.kubelet) })
 	h.configure(t, handlers, append(h.startWriter(), flags...)...)
 	return h
-}
-
-// noLeaks fails the test if goroutines are left after its cleanup.
-func noLeaks(t *testing.T) {
-	t.Helper()
-	current := goleak.IgnoreCurrent()
-	t.Cleanup(func() {
-		goleak.VerifyNone(t, current, // idle connections to the API server
-			goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).readLoop"),
-			goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
-			goleak.IgnoreAnyFunction("net/http/internal/http2.(*ClientConn).readLoop"))
-	})
 }
 
 func (h *harness) path(name string) string    { return filepath.Join(h.directory, name) }

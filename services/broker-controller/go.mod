@@ -8,7 +8,6 @@ require (
 	akri.sh/libs/kube v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/stretchr/testify v1.12.1
-	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.28.0
 	golang.org/x/sync v0.24.0
 	k8s.io/api v0.37.2
@@ -19,6 +18,7 @@ require (
 )
 
 require (
+	go.uber.org/goleak v1.3.0 // indirect
 	k8s.io/component-helpers v0.37.2 // indirect
 	k8s.io/dynamic-resource-allocation v0.37.2 // indirect
 )

@@ -14,11 +14,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"akri.sh/libs/kube/kubetest"
 	brokercontroller "akri.sh/services/broker-controller"
 )
 
@@ -484,19 +484,11 @@ func TestSameNamesInTwoNamespaces(t *testing.T) {
 
 func TestRunStopsAllGoroutines(t *testing.T) {
 	e := newTestEnv(t)
-	// client-go keeps connections for the next client of the same server.
-	ignored := []goleak.Option{
-		goleak.IgnoreCurrent(),
-		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
-		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
-		goleak.IgnoreAnyFunction("net/http.(*http2ClientConn).readLoop"),
-		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
-	}
+	kubetest.NoLeaks(t)
 	stop := e.start(func(c *brokercontroller.Config) { c.LeaderElect = true })
 	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
 	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
 	err := stop()
 	require.False(t, errors.Is(err, context.Canceled))
 	require.NoError(t, err)
-	goleak.VerifyNone(t, ignored...)
 }

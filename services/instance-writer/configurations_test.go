@@ -22,6 +22,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/kubetest"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancewriter "akri.sh/services/instance-writer"
 )
@@ -139,7 +140,7 @@ func (f *fixture) secret(name, value string) {
 }
 
 func TestWatchConfigurations(t *testing.T) {
-	noLeaks(t)
+	kubetest.NoLeaks(t)
 	f := newFixture(t, 3, 0)
 	f.secret("camera", "first")
 	key := f.discover("onvif", "camera")

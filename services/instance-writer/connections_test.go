@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/rpc"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	instancewriter "akri.sh/services/instance-writer"
@@ -49,7 +50,7 @@ func keepWatching(t *testing.T, r *replica, node string) (snapshots func() int) 
 // Connections that reach their age are closed. No call fails, nothing is logged and nothing is
 // written.
 func TestConnectionAge(t *testing.T) {
-	noLeaks(t)
+	kubetest.NoLeaks(t)
 	f := newFixture(t, 2, 1)
 	core, logged := observer.New(zap.InfoLevel)
 	r := startWith(t, instancewriter.Config{

@@ -15,6 +15,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/kubetest"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
@@ -22,7 +23,7 @@ import (
 const grace = 5 * time.Minute
 
 func TestSharedDevice(t *testing.T) {
-	noLeaks(t)
+	kubetest.NoLeaks(t)
 	f := newFixture(t, 2, 2)
 	streams := f.reportShared("foo", start(t, grace), start(t, grace))
 	name := f.instanceName("foo")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"akri.sh/libs/kube/kubetest"
 	discoveryv1 "akri.sh/proto/akri/discovery/v1"
 )
 
@@ -62,7 +63,7 @@ func TestStaleStreamCausesFewWrites(t *testing.T) {
 
 // Restarted replicas that get the same reports write nothing.
 func TestRestartWritesNothing(t *testing.T) {
-	noLeaks(t)
+	kubetest.NoLeaks(t)
 	f := newFixture(t, 2, 2)
 	old := start(t, grace)
 	f.reportShared("foo", old)

@@ -14,6 +14,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/kubetest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	instancewriter "akri.sh/services/instance-writer"
 )
@@ -21,7 +22,7 @@ import (
 // A node whose streams end keeps its Instances. The replicas agree that it does not report, and so
 // does a replica that starts later.
 func TestNodeStopsReporting(t *testing.T) {
-	noLeaks(t)
+	kubetest.NoLeaks(t)
 	createLease(t)
 	f := newFixture(t, 1, 2)
 	observing := func() *replica {
@@ -86,7 +87,7 @@ func createLease(t *testing.T) {
 // Two replicas write one status of a cluster that has more nodes than the status lists. Each has
 // the reports of other nodes.
 func TestStatusOfManyNodes(t *testing.T) {
-	noLeaks(t)
+	kubetest.NoLeaks(t)
 	createLease(t)
 	f := newFixture(t, 1, 40)
 	config := instancewriter.Config{

@@ -14,7 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
@@ -48,15 +47,6 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run()) // it needs no API server
 	}
 	kubetest.Main(m, &api)
-}
-
-// noLeaks fails the test if goroutines remain after its cleanup.
-func noLeaks(t *testing.T) {
-	t.Helper()
-	before := goleak.IgnoreCurrent()
-	// client-go keeps idle connections until the process ends.
-	idle := goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*clientConnReadLoop).run")
-	t.Cleanup(func() { goleak.VerifyNone(t, before, idle) })
 }
 
 // replica is one running instance-writer.

@@ -18,6 +18,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/kubetest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
@@ -195,7 +196,7 @@ func TestInstancesOfOtherNodesAreUnknown(t *testing.T) {
 
 // Nodes that compete for slots never hold more than the capacity, even if a replica is killed.
 func TestCompetingReservations(t *testing.T) {
-	noLeaks(t)
+	kubetest.NoLeaks(t)
 	const nodes, capacity = 20, 5
 	f := newFixture(t, capacity, nodes)
 	survivor, victim := start(t, grace), start(t, grace)

@@ -37,6 +37,8 @@ type Election struct {
 	// Identity is the holder of the Lease. It must be unique among running processes.
 	Identity string
 	// LeaseDuration, RenewDeadline and RetryPeriod are those of client-go's leaderelection.
+	// LeaseDuration must exceed the sum of the others: a leader notices that the Lease is lost up
+	// to that time after the last renewal.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
 	Log                                       *zap.Logger
 }
@@ -49,6 +51,9 @@ type Election struct {
 // before it cancels the context of the leader. Two processes would lead until the first one has
 // stopped.
 func (e Election) Run(ctx context.Context, lead func(context.Context) error) error {
+	if e.LeaseDuration <= e.RenewDeadline+e.RetryPeriod {
+		return fmt.Errorf("LeaseDuration %s must exceed RenewDeadline %s and RetryPeriod %s together", e.LeaseDuration, e.RenewDeadline, e.RetryPeriod)
+	}
 	lock, err := e.lock()
 	if err != nil {
 		return err

@@ -94,9 +94,9 @@ func TestStoppedLeaderReleasesTheLease(t *testing.T) {
 
 func TestDisconnectedLeaderStopsBeforeTheNext(t *testing.T) {
 	var leaders atomic.Int32
-	first := run(t, "disconnected", "first", time.Second, &leaders)
+	first := run(t, "disconnected", "first", 2*time.Second, &leaders)
 	receive(t, first.leads)
-	second := run(t, "disconnected", "second", time.Second, &leaders)
+	second := run(t, "disconnected", "second", 2*time.Second, &leaders)
 	first.disconnected.Store(true)
 	require.ErrorIs(t, receive(t, first.result), leader.ErrLeaseLost)
 	receive(t, second.leads)
@@ -104,9 +104,16 @@ func TestDisconnectedLeaderStopsBeforeTheNext(t *testing.T) {
 	require.NoError(t, receive(t, second.result))
 }
 
+// A leader with such times can lead after the Lease has expired.
+func TestTimesThatOverlapAreRefused(t *testing.T) {
+	var leaders atomic.Int32
+	candidate := run(t, "overlap", "first", 700*time.Millisecond+400*time.Millisecond, &leaders)
+	require.ErrorContains(t, receive(t, candidate.result), "LeaseDuration 1.1s must exceed")
+}
+
 func TestRestartWithSameIdentityLeadsAtOnce(t *testing.T) {
 	var leaders atomic.Int32
-	first := run(t, "restart", "first", time.Second, &leaders)
+	first := run(t, "restart", "first", 2*time.Second, &leaders)
 	receive(t, first.leads)
 	first.disconnected.Store(true) // it cannot release the Lease, like a process that is killed
 	first.stop()
@@ -121,7 +128,7 @@ func TestRestartWithSameIdentityLeadsAtOnce(t *testing.T) {
 	_, err = leases.Update(t.Context(), lease, metav1.UpdateOptions{})
 	require.NoError(t, err)
 
-	restarted := run(t, "restart", "first", time.Second, &leaders)
+	restarted := run(t, "restart", "first", 2*time.Second, &leaders)
 	receive(t, restarted.leads)
 	restarted.stop()
 	require.NoError(t, receive(t, restarted.result))

@@ -19,7 +19,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -61,8 +60,7 @@ type process struct {
 // start serves until the end of the test.
 func start(t *testing.T) *process {
 	t.Helper()
-	ignored := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, ignored) })
+	kubetest.NoLeaks(t)
 	core, logs := observer.New(zap.DebugLevel)
 	p := &process{T: t, address: freeAddress(t), registry: prometheus.NewRegistry(), logs: logs}
 	var err error
