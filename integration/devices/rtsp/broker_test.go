@@ -232,6 +232,7 @@ func requireBar(t *testing.T, picture image.Image) {
 // TestHighProfile checks that the video of the camera with the profile High is passed through as
 // such, with CABAC. TestFrames decodes it, and TestPage plays it.
 func TestHighProfile(t *testing.T) {
+	t.Parallel()
 	c := startCamera(t, "--codec", "h264-high")
 	b := startBroker(t, "RTSP_URL="+c.URL("127.0.0.1"))
 	b.awaitHealth(t, "ok")
@@ -286,6 +287,7 @@ func TestRefusals(t *testing.T) {
 // TestCameraRestarts checks that a camera that is away is reported, and that frames come again from
 // the same broker.
 func TestCameraRestarts(t *testing.T) {
+	t.Parallel()
 	port := strings.Split(freeAddress(t), ":")[1]
 	camera := startCamera(t, "--port", port)
 	b := startBroker(t, "RTSP_URL="+camera.URL("127.0.0.1"))
@@ -302,6 +304,7 @@ func TestCameraRestarts(t *testing.T) {
 // TestViewersShareASession opens streams, one of which is not read. The camera has one session, and
 // none after the last viewer has left.
 func TestViewersShareASession(t *testing.T) {
+	t.Parallel()
 	camera := startCamera(t, "--rate", "30")
 	b := startBroker(t, "RTSP_URL="+camera.URL("127.0.0.1"))
 	b.awaitHealth(t, "ok")

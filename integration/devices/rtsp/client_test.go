@@ -18,6 +18,7 @@ const python = "/usr/bin/python3"
 // TestGeneratedClient calls GetFrame, with TLS and a token, from Python with the code that protoc
 // generates from camera.proto, as clients of upstream's brokers do.
 func TestGeneratedClient(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	camera := startCamera(t)
 	secrets := writeSecrets(t)

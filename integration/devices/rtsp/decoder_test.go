@@ -27,6 +27,7 @@ const (
 // TestDecoder checks that the process that decodes runs only for images, once for all clients, and
 // that it has neither the credentials of the broker nor a connection.
 func TestDecoder(t *testing.T) {
+	t.Parallel()
 	camera := startCamera(t, "--username", "viewer", "--password", "secret")
 	b := startBroker(t, "RTSP_URL="+camera.URL("127.0.0.1"), "CAMERA_USERNAME=viewer", "CAMERA_PASSWORD=secret")
 	var response *http.Response

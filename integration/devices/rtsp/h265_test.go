@@ -80,6 +80,7 @@ func decode(t *testing.T, file io.Reader) io.Reader {
 // TestH265IsReported checks what states the reason where H.265 is not decoded: the replies with
 // images, and the page in a Chromium without H.265, which Debian's is.
 func TestH265IsReported(t *testing.T) {
+	t.Parallel()
 	camera := startCamera(t, "--codec", "h265")
 	b := startBroker(t, "RTSP_URL="+camera.URL("127.0.0.1"), "CAMERA_NAME=gate")
 	const reason = "camera gate: the video is not decoded: it is H.265; set the camera or PROFILE to H.264 or JPEG"
