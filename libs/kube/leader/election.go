@@ -69,6 +69,7 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 	if err != nil {
 		return fmt.Errorf("create leader elector: %w", err)
 	}
+
 	// The Lease is renewed until lead has returned, so the elector does not stop with ctx.
 	electing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	stopped := make(chan struct{})
@@ -81,6 +82,7 @@ func (e Election) Run(ctx context.Context, lead func(context.Context) error) err
 		<-stopped
 		e.release(ctx, lock)
 	}()
+
 	select {
 	case <-ctx.Done():
 		return nil

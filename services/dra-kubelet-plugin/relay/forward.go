@@ -105,10 +105,12 @@ func (r *Relay) attempt(ctx context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
+
 	// The error of a request that cannot be sent is that of RecvMsg.
 	if err := stream.SendMsg(&c.request); err == nil {
 		_ = stream.CloseSend()
 	}
+
 	for {
 		var response message
 		if err := stream.RecvMsg(&response); errors.Is(err, io.EOF) {

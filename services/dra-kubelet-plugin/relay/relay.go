@@ -81,10 +81,12 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	if !r.awaitPlugin(ctx) || !r.awaitRequest(ctx) {
 		return nil
 	}
+
 	r.closed.Set(make(chan struct{}))
 	var following sync.WaitGroup
 	defer following.Wait()
 	following.Go(func() { r.followConnections(ctx) })
+
 	// The kubelet finds the socket in its directory, also after it has restarted.
 	listener, err := rpc.Listen(ctx, r.env.Log, "unix://"+r.socket())
 	if err != nil {
@@ -93,6 +95,7 @@ func (r *Relay) Run(ctx context.Context) (err error) {
 	if err := r.removeStaleSockets(ctx); err != nil {
 		return errors.Join(err, listener.Close())
 	}
+
 	r.env.Health.AddLiveness("socket", listener.Check)
 	server := rpc.NewServer(r.env.Log, r.env.Metrics, grpc.UnknownServiceHandler(r.forward), grpc.ForceServerCodecV2(codec{}))
 	return rpc.ServeAndFinish(ctx, r.timeToFinish, server, listener)
