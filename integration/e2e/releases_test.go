@@ -63,7 +63,8 @@ func releaseOfConfigurations(t *testing.T) {
 		}
 		awaitVerdict(t, "default", "e2e-site-crash", akriv0.ConditionBrokersWorking, "Broken")
 	})
-	release(t, "helm 3", akri.Helm3, func() {}) // the conditions do not depend on its version
+	// Helm 3 reads no conditions, and they do not depend on the version of helm.
+	release(t, "helm 3", akri.Helm3, func() {})
 }
 
 // releaseWhileOff does the same while every node with node services is off. The cluster

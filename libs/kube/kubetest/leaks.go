@@ -6,8 +6,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// NoLeaks fails the test if goroutines are left after its later cleanups. Idle connections to API
-// servers do not count: client-go keeps them for the next client of the same server.
+// NoLeaks fails the test if it leaves goroutines that did not run before. It checks that after the
+// cleanups that the test registers later. Idle connections to API servers do not count: client-go
+// keeps them for the next client of the same server.
 func NoLeaks(t *testing.T) {
 	t.Helper()
 	options := []goleak.Option{
