@@ -251,6 +251,8 @@ func requireLossStated(t *testing.T, node cluster.Node, configuration string, lo
 func nodeRestart(t *testing.T) {
 	apply(t, echoConfiguration("e2e-off", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-off", 2)
+	// The condition can be older than the brokers. The loss must be stated after it.
+	awaitVerdict(t, "default", "e2e-off", akriv0.ConditionBrokersWorking, "Works")
 	before := observe(t, "e2e-off")
 	node, other := lostAndOther(t)
 	pods, onNode := akri.Kubernetes.CoreV1().Pods(""), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node.Name()}
