@@ -29,6 +29,8 @@ type Client struct {
 	Kubernetes     kubernetes.Interface
 	Configurations *kube.Client[*akriv0.Configuration, *akriv0.ConfigurationList]
 	Instances      *kube.Client[*akriv0.Instance, *akriv0.InstanceList]
+
+	server *serverClock
 }
 
 // New returns a client. The API server limits its requests, not the client.
@@ -36,7 +38,8 @@ func New(config *rest.Config) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	config.UserAgent = "kubectl-akri/" + version.Version
-	c := &Client{}
+	c := &Client{server: &serverClock{}}
+	config.Wrap(c.server.wrap)
 	var err error
 	if c.Configurations, err = kube.Configurations(config); err != nil {
 		return nil, err
@@ -75,6 +78,7 @@ func (c *Client) Snapshot(ctx context.Context, namespace string) (*explain.Snaps
 	if err := l.group.Wait(); err != nil {
 		return nil, err
 	}
+	s.Now = c.server.now()
 
 	var err error
 	reader := requirements.NewReader(c.Kubernetes.Discovery().RESTClient())

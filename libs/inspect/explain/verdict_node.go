@@ -8,7 +8,8 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 )
 
-// Node returns the verdict on a node: Kubernetes can use it, and Akri's Pods there are ready.
+// Node returns the verdict on a node: Kubernetes can use it, its clock is right, and Akri's Pods
+// there are ready.
 func Node(s *Snapshot, node *corev1.Node) Verdict {
 	return nodeLink(s, node).of("Node", "", node.Name)
 }
@@ -42,6 +43,9 @@ func nodeLink(s *Snapshot, node *corev1.Node) Link {
 		return skipped(LinkActive, "no Pod of Akri")
 	}
 	result := group("Pod", links)
+	if wrong := wrongClock(s, node); wrong != nil {
+		result = worst(partly(LinkActive, wrong.Message, *wrong), result)
+	}
 	if silent := notReportingCause(s, node.Name); silent != nil {
 		return worst(result, broken(LinkActive, *silent))
 	}
@@ -54,7 +58,7 @@ func isOff(node *corev1.Node) bool {
 	return node != nil && node.Spec.Unschedulable && !NodeReady(node)
 }
 
-// notReportingCause returns the cause if the node no longer reports on a Configuration.
+// notReportingCause returns the first cause if the node no longer reports on a Configuration.
 func notReportingCause(s *Snapshot, node string) *Cause {
 	for i := range s.Configurations {
 		c := &s.Configurations[i]
@@ -63,7 +67,7 @@ func notReportingCause(s *Snapshot, node string) *Cause {
 			continue
 		}
 		for _, cause := range (target{Snapshot: s, configuration: c}).causes(LinkActive) {
-			if cause.ID == NodeNotReporting && cause.Subject != nil && cause.Subject.Name == node {
+			if (cause.ID == ClockWrong || cause.ID == NodeNotReporting) && cause.Subject != nil && cause.Subject.Name == node {
 				return &cause
 			}
 		}
