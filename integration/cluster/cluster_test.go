@@ -31,6 +31,7 @@ func TestRealCluster(t *testing.T) {
 	t.Run("the API server reaches a webhook through its Service", s.webhook)
 	t.Run("a service account token works in a pod", s.serviceAccount)
 	t.Run("each node has its own directories", s.nodeDirs)
+	t.Run("a machine can join as a node", s.join)
 	t.Run("a killed container is restarted", s.killContainer)
 	t.Run("pods keep running while their kubelet is stopped", s.kubelet)
 	t.Run("a node that was powered off restarts with its pods", s.node)
@@ -203,6 +204,31 @@ func (s *suite) nodeDirs(t *testing.T) {
 	inside, err := cmd.Output()
 	require.NoError(t, err)
 	require.Equal(t, "10\n", string(inside), "must be the kubelet's value; the machine has %s", setting)
+}
+
+// join checks what a machine gets. The tests of package vm join one.
+func (s *suite) join(t *testing.T) {
+	image := filepath.Join(t.TempDir(), "image.tar")
+	require.NoError(t, os.WriteFile(image, []byte("image"), 0o644))
+	member, err := s.cluster.Join(t.Context(), "member", 0, image)
+	require.NoError(t, err)
+	for _, file := range []string{
+		"bin/kubelet", "bin/containerd", "config/kubelet.yaml", "config/kubelet.kubeconfig", "config/pki/ca.crt",
+		"images/pause.tar", "images/coredns.tar", "images/image.tar",
+	} {
+		require.FileExists(t, filepath.Join(member.Dir, file))
+	}
+	link, err := s.cluster.Neighbour(t.Context(), "ip", "-details", "link", "show", member.Tap)
+	require.NoError(t, err)
+	output, err := link.CombinedOutput()
+	require.NoError(t, err, "%s", output)
+	require.Contains(t, string(output), "master br0")
+	require.Contains(t, string(output), "tun type tap")
+
+	for name, number := range map[string]int{"member": 1, "node-a": 1, "cp": 1, "Member": 1, "negative": -1, "large": 100} {
+		_, err := s.cluster.Join(t.Context(), name, number)
+		require.Error(t, err, name)
+	}
 }
 
 func (s *suite) killContainer(t *testing.T) {

@@ -50,6 +50,16 @@ func (m *machine) createNodeNetwork(ctx context.Context, name string, index int)
 	)
 }
 
+// createTap creates the link of a member and the route to its Pods.
+func (m *machine) createTap(ctx context.Context, index int) error {
+	router, link := m.netns(controlPlane), linkName(index)
+	return m.ip(ctx,
+		"-n "+router+" tuntap add dev "+link+" mode tap",
+		"-n "+router+" link set "+link+" master br0 up",
+		"-n "+router+" route replace "+nodePodCIDR(index)+" via "+nodeIP(index),
+	)
+}
+
 // removeNodeNetwork deletes the link and the namespace. The kernel removes a namespace slowly, and
 // the link's name would stay in use until then.
 func (m *machine) removeNodeNetwork(ctx context.Context, name string, index int) error {

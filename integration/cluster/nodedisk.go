@@ -58,10 +58,25 @@ func (n Node) writeConfig() error {
 	if err != nil {
 		return err
 	}
+	return n.render(daemonFiles{
+		config: n.configFile(""), pki: n.cluster.path("pki"), proxyKubeconfig: n.cluster.path("kube-proxy.kubeconfig"),
+		cniPlugins: plugins, cgroupDriver: "cgroupfs", podCgroup: n.cluster.podCgroup(n.name),
+	})
+}
+
+// daemonFiles is where the daemons of a node find their files, and who manages its cgroups.
+type daemonFiles struct {
+	config, pki, proxyKubeconfig, cniPlugins string
+	// cgroupDriver is that of the kubelet and of containerd. podCgroup is the kubelet's root.
+	cgroupDriver, podCgroup string
+}
+
+// render writes the configuration of the node's daemons.
+func (n Node) render(l daemonFiles) error {
 	values := map[string]string{
 		"Name": n.name, "PodCIDR": nodePodCIDR(n.index), "ClusterCIDR": podCIDR, "DNS": dnsServiceIP,
-		"PodCgroup": n.cluster.podCgroup(n.name), "PKI": n.cluster.path("pki"), "PauseImage": pauseImage,
-		"CNIPlugins": plugins, "ConfigDir": n.configFile(""), "ProxyKubeconfig": n.cluster.path("kube-proxy.kubeconfig"),
+		"CgroupDriver": l.cgroupDriver, "PodCgroup": l.podCgroup, "PKI": l.pki, "PauseImage": pauseImage,
+		"CNIPlugins": l.cniPlugins, "ConfigDir": l.config, "ProxyKubeconfig": l.proxyKubeconfig,
 		"KubeletFields": n.cluster.kubelet,
 	}
 	for file, source := range map[string]string{

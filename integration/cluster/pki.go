@@ -16,7 +16,8 @@ import (
 	"akri.sh/libs/pki"
 )
 
-// certificateLifetime is the lifetime of all certificates.
+// certificateLifetime is the time for which all certificates have been valid, and for which they
+// still are: the cluster is not new for a machine that boots with an old clock.
 const certificateLifetime = 365 * 24 * time.Hour
 
 // authority is the cluster's certificate authority. It issues all server and client certificates.
@@ -39,12 +40,27 @@ func newAuthority(dir string) (*authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create PKI directory: %w", err)
 	}
-	ca, err := pki.NewCA(time.Now(), "akri-cluster", certificateLifetime)
+	ca, err := pki.NewCA(time.Now().Add(-certificateLifetime), "akri-cluster", 2*certificateLifetime)
 	if err != nil {
 		return nil, fmt.Errorf("create authority: %w", err)
 	}
 	a := &authority{dir: dir, ca: ca}
 	return a, a.write("ca", ca)
+}
+
+// openAuthority returns the authority that newAuthority created in dir.
+func openAuthority(dir string) (*authority, error) {
+	a := &authority{dir: dir}
+	certificate, err := os.ReadFile(a.file("ca.crt"))
+	if err != nil {
+		return nil, fmt.Errorf("read authority: %w", err)
+	}
+	key, err := os.ReadFile(a.file("ca.key"))
+	if err != nil {
+		return nil, fmt.Errorf("read authority: %w", err)
+	}
+	a.ca, err = pki.Load(certificate, key)
+	return a, err
 }
 
 func (a *authority) file(name string) string { return filepath.Join(a.dir, name) }
@@ -53,6 +69,7 @@ func (a *authority) file(name string) string { return filepath.Join(a.dir, name)
 func (a *authority) issue(file string, subject identity) error {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: subject.name, Organization: subject.groups},
+		NotBefore:   a.ca.Leaf.NotBefore,
 		NotAfter:    a.ca.Leaf.NotAfter,
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
