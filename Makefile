@@ -174,11 +174,11 @@ test-attacks:
 test-parts:
 	cd integration && go test -p 2 -count=1 -timeout 40m $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$' -e '/integration/soak$$')
 
-# Not a part of `make test` yet. A guest is emulated, so these tests take minutes and measure nothing.
+# A part of `make test-long`. A guest is emulated, so these tests take minutes and measure nothing.
 .PHONY: test-vm
-test-vm: prerequisites ## Run the tests in virtual machines with a kernel and udev of their own: USB and PCIe devices, plugged, moved and pulled (as root)
+test-vm: root test-prerequisites images binaries ## Run the tests in virtual machines with a kernel and udev of their own: USB and PCIe devices, plugged, moved and pulled, and what happens to nodes
 	@tools/prerequisites.sh vm
-	cd integration && AKRI_VM=1 go test -count=1 -timeout 30m -v ./vm
+	cd integration && AKRI_VM=1 go test -count=1 -timeout 60m -v ./vm
 
 # `make test` runs those scenarios on the agent that could differ from those on separate services.
 .PHONY: test-agent
@@ -197,7 +197,7 @@ test-versions: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Ru
 	cd integration && for version in $(VERSIONS); do AKRI_E2E_KUBERNETES=$$version go test -parallel 4 -count=1 -timeout 30m -v -run '^TestVersion' ./e2e; done
 
 .PHONY: test-long
-test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, one minute of attacks, 200 unplugged devices, 30 random faults, 15 deleted objects, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, the earlier versions of Kubernetes, the upgrade from an earlier commit, the move from upstream Akri, 15 minutes of silence, the grace of 5 minutes, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, 10 minutes of video in a page, five killed demos, the agent
+test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, one minute of attacks, 200 unplugged devices, 30 random faults, 15 deleted objects, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, the earlier versions of Kubernetes, the upgrade from an earlier commit, the move from upstream Akri, 15 minutes of silence, the grace of 5 minutes, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, 10 minutes of video in a page, five killed demos, virtual machines, the agent
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd services/discovery-operator && AKRI_SILENCE=15m go test -count=1 -timeout 30m -v -run TestLongSilence .
 	cd services/discovery-operator && AKRI_DEFAULT_GRACE=1 go test -count=1 -timeout 10m -v -run TestDefaultGrace .
@@ -207,6 +207,7 @@ test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agen
 	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run TestDRA/drarandom ./e2e
 	$(MAKE) test-dra
 	$(MAKE) test-versions
+	$(MAKE) test-vm
 	cd integration && AKRI_E2E_FROM=e3481997 go test -count=1 -timeout 40m -v -run TestUpgrade ./e2e
 	cd integration && AKRI_E2E_MOVE=1 go test -count=1 -timeout 20m -v -run TestMove ./e2e
 	cd integration && AKRI_SOAK=5m go test -count=1 -timeout 20m -v -run TestSoak ./soak

@@ -22,7 +22,7 @@ type Device struct {
 	// Driver is the name in QEMU, such as usb-kbd.
 	Driver string
 	// Port is a port of the USB controller (1 to 8, or 6.3 behind a hub in port 6), or a PCIe port
-	// (rp1 to rp4).
+	// (rp1 to rp8).
 	Port   string
 	Serial string
 	// Options are further properties in QEMU.
@@ -82,13 +82,12 @@ func (g *Guest) PlugSerial(ctx context.Context, port, serial string) (*Plugged, 
 	}
 
 	// Without always-plugged the guest sees the adapter only while the line is connected.
-	p, err := g.Plug(ctx, Device{
+	p, err := g.plugBackend(ctx, Device{
 		Driver: "usb-serial", Port: port, Serial: serial, Options: map[string]any{"chardev": line, "always-plugged": true},
-	})
+	}, release)
 	if err != nil {
-		return nil, nil, errors.Join(err, release(ctx))
+		return nil, nil, err
 	}
-	p.release = release
 	return p, conn, nil
 }
 
@@ -99,15 +98,29 @@ func (g *Guest) PlugDisk(ctx context.Context, device Device, content []byte) (*P
 	if err != nil {
 		return nil, err
 	}
-
-	node := g.nextID()
-	// QEMU opens the file by the descriptor of this process, so that it needs no name.
-	path := fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd())
-	if err := g.monitor.call(ctx, "blockdev-add", map[string]any{"driver": "file", "node-name": node, "filename": path}, nil); err != nil {
+	p, err := g.plugFile(ctx, device, file, false)
+	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
+	release := p.release
+	p.release = func(ctx context.Context) error { return errors.Join(release(ctx), file.Close()) }
+	return p, nil
+}
+
+// plugFile plugs a disk in whose content is the file. The file must stay open until the disk is
+// unplugged.
+func (g *Guest) plugFile(ctx context.Context, device Device, file *os.File, readOnly bool) (*Plugged, error) {
+	node := g.nextID()
+	backend := map[string]any{
+		"driver": "file", "node-name": node, "read-only": readOnly,
+		// QEMU opens the file by the descriptor of this process, so that it needs no name.
+		"filename": fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), file.Fd()),
+	}
+	if err := g.monitor.call(ctx, "blockdev-add", backend, nil); err != nil {
+		return nil, err
+	}
 	release := func(ctx context.Context) error {
-		return errors.Join(g.monitor.call(ctx, "blockdev-del", map[string]any{"node-name": node}, nil), file.Close())
+		return g.monitor.call(ctx, "blockdev-del", map[string]any{"node-name": node}, nil)
 	}
 
 	options := maps.Clone(device.Options)
@@ -116,7 +129,26 @@ func (g *Guest) PlugDisk(ctx context.Context, device Device, content []byte) (*P
 	}
 	options["drive"] = node
 	device.Options = options
+	return g.plugBackend(ctx, device, release)
+}
 
+// plugNetwork plugs a network interface in that is connected to a tap device, in the network
+// namespace of QEMU.
+func (g *Guest) plugNetwork(ctx context.Context, port, tap, mac string) (*Plugged, error) {
+	backend := g.nextID()
+	arguments := map[string]any{"type": "tap", "id": backend, "ifname": tap, "script": "no", "downscript": "no"}
+	if err := g.monitor.call(ctx, "netdev_add", arguments, nil); err != nil {
+		return nil, err
+	}
+	release := func(ctx context.Context) error {
+		return g.monitor.call(ctx, "netdev_del", map[string]any{"id": backend}, nil)
+	}
+	device := Device{Driver: "virtio-net-pci", Port: port, Options: map[string]any{"netdev": backend, "mac": mac}}
+	return g.plugBackend(ctx, device, release)
+}
+
+// plugBackend plugs a device in. release frees what it needs in QEMU.
+func (g *Guest) plugBackend(ctx context.Context, device Device, release func(context.Context) error) (*Plugged, error) {
 	p, err := g.Plug(ctx, device)
 	if err != nil {
 		return nil, errors.Join(err, release(ctx))

@@ -114,12 +114,15 @@ type inventory struct {
 	err   error // why the stream ended
 }
 
+// system prints what a guest runs.
+const system = `. /etc/os-release; echo "$PRETTY_NAME, kernel $(uname --kernel-release), $(uname --machine) (emulated)"`
+
 // discover runs handler-udev in a new guest until the test ends.
 func discover(t *testing.T) *inventory {
 	t.Helper()
-	image, binary := image(t), handler(t)
+	image, binary := image(t, vm.Plain), handler(t)
 	guest := start(t, image)
-	results.ranOn(run(t, guest, `. /etc/os-release; echo "$PRETTY_NAME, kernel $(uname --kernel-release), $(uname --machine) (emulated)"`))
+	results.ranOn(run(t, guest, system))
 	started := time.Now()
 	require.NoError(t, guest.InstallBinary(t.Context(), binary, "/usr/local/bin/handler-udev"))
 	t.Logf("the handler is installed after %s", time.Since(started).Round(time.Millisecond))

@@ -21,10 +21,27 @@ const (
 	// startTimeout limits the start from a snapshot, which takes about a second on an idle machine.
 	startTimeout = time.Minute
 	// rootPorts is the number of PCIe devices that can be plugged in: rp1 and so on.
-	rootPorts = 4
+	rootPorts = 8
 	// The descriptors that QEMU inherits, from the first of exec.Cmd.ExtraFiles.
 	monitorDescriptor, agentDescriptor, snapshotDescriptor = 3, 4, 5
 )
+
+// Machine is the size of a guest.
+type Machine struct {
+	// Memory is in MiB.
+	Memory, Processors int
+}
+
+// Machines that the tests use.
+var (
+	// Plain runs commands and a service.
+	Plain = Machine{Memory: 512, Processors: 1}
+	// Worker runs a node of a cluster.
+	Worker = Machine{Memory: 2048, Processors: 2}
+)
+
+// Command returns a command like exec.CommandContext, possibly one in other namespaces.
+type Command func(ctx context.Context, name string, args ...string) (*exec.Cmd, error)
 
 // Guest is a running machine.
 type Guest struct {
@@ -47,7 +64,7 @@ func (i *Image) Start(ctx context.Context) (*Guest, error) {
 		return nil, fmt.Errorf("open snapshot: %w", err)
 	}
 	defer snapshot.Close()
-	g, err := i.launch(snapshot)
+	g, err := i.launch(snapshot) //nolint:contextcheck // it runs until Close
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +73,7 @@ func (i *Image) Start(ctx context.Context) (*Guest, error) {
 	err = g.awaitAgent(ctx)
 	if err == nil {
 		// The clock continues from the time of the snapshot.
-		err = g.agent.call(ctx, "guest-set-time", map[string]any{"time": time.Now().UnixNano()}, nil)
+		err = g.SetClock(ctx, time.Now())
 	}
 	if err != nil {
 		g.Close()
@@ -65,12 +82,45 @@ func (i *Image) Start(ctx context.Context) (*Guest, error) {
 	return g, nil
 }
 
+// Boot starts a guest without the snapshot, and returns when its services have started. It takes
+// longer than Start. A guest that booted has a boot id of its own.
+func (i *Image) Boot(ctx context.Context) (*Guest, error) {
+	g, err := i.launch(nil) //nolint:contextcheck // it runs until Close
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
+	if err := g.awaitBoot(ctx); err != nil {
+		g.Close()
+		return nil, fmt.Errorf("boot a guest: %w\n%s", err, g.Console())
+	}
+	return g, nil
+}
+
+// awaitBoot returns when the services of a guest that boots have started.
+func (g *Guest) awaitBoot(ctx context.Context) error {
+	if err := g.awaitAgent(ctx); err != nil {
+		return err
+	}
+	_, err := g.Run(ctx, "systemctl is-system-running --wait && udevadm settle")
+	return err
+}
+
+// On returns the image for guests whose QEMU is started by the command, such as Cluster.Neighbour.
+func (i *Image) On(command Command) *Image {
+	on := *i
+	on.command = command
+	return &on
+}
+
 // arguments are those of QEMU except descriptors. A snapshot fits only the same arguments.
 func (i *Image) arguments() []string {
 	arguments := []string{
 		// Emulation also where /dev/kvm exists: nested virtualization is often slower than
 		// emulation, and does not run all kernels.
-		"-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max", "-smp", "1", "-m", "512",
+		"-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max",
+		"-smp", strconv.Itoa(i.machine.Processors), "-m", strconv.Itoa(i.machine.Memory),
 		"-machine", "q35,usb=off", "-nodefaults", "-no-user-config", "-display", "none",
 		"-kernel", filepath.Join(i.dir, "vmlinuz"), "-initrd", filepath.Join(i.dir, "initrd"),
 		"-append", "console=ttyS0 panic=-1 mitigations=off random.trust_cpu=on net.ifnames=0 quiet loglevel=4 systemd.show_status=0",
@@ -106,10 +156,14 @@ func (i *Image) launch(snapshot *os.File) (*Guest, error) {
 	defer agentEnd.Close()
 	g.monitor, g.agent = monitor, agent
 
-	g.command = exec.Command(qemu, append(i.arguments(), //nolint:noctx // Close ends it
+	// Close ends it, not a context.
+	g.command, err = i.command(context.Background(), qemu, append(i.arguments(),
 		"-chardev", "socket,id=monitor,fd="+strconv.Itoa(monitorDescriptor), "-mon", "chardev=monitor,mode=control",
 		"-chardev", "socket,id=agent,fd="+strconv.Itoa(agentDescriptor),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console")...)
+	if err != nil {
+		return nil, errors.Join(err, monitor.conn.Close(), agent.conn.Close())
+	}
 	g.command.ExtraFiles = []*os.File{monitorEnd, agentEnd}
 	if snapshot != nil {
 		g.command.Args = append(g.command.Args, "-incoming", "fd:"+strconv.Itoa(snapshotDescriptor))
@@ -129,6 +183,11 @@ func (i *Image) launch(snapshot *os.File) (*Guest, error) {
 	return g, nil
 }
 
+// startCommand starts QEMU in the namespaces of this process.
+func startCommand(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {
+	return exec.CommandContext(ctx, name, args...), nil
+}
+
 // awaitAgent returns when the guest agent answers.
 func (g *Guest) awaitAgent(ctx context.Context) error {
 	if err := g.monitor.call(ctx, "qmp_capabilities", nil, nil); err != nil {
@@ -143,6 +202,18 @@ func (g *Guest) Close() {
 	<-g.exited
 	_ = g.monitor.conn.Close()
 	_ = g.agent.conn.Close()
+}
+
+// Freeze stops the processor until Continue, as a hypervisor does that moves or suspends a guest.
+// The clock of the guest stops, too.
+func (g *Guest) Freeze(ctx context.Context) error { return g.monitor.call(ctx, "stop", nil, nil) }
+
+// Continue ends Freeze.
+func (g *Guest) Continue(ctx context.Context) error { return g.monitor.call(ctx, "cont", nil, nil) }
+
+// SetClock sets the wall clock of the guest.
+func (g *Guest) SetClock(ctx context.Context, now time.Time) error {
+	return g.agent.call(ctx, "guest-set-time", map[string]any{"time": now.UnixNano()}, nil)
 }
 
 // PID is the process id of QEMU.

@@ -43,14 +43,17 @@ var commands = map[string]string{
 // Image is a guest that is ready to start: a kernel, a root file system and the state of the
 // machine after its boot.
 type Image struct {
+	machine  Machine
 	dir      string
 	snapshot string
+	// command starts QEMU.
+	command Command
 }
 
-// Ensure builds the image and boots it once for its snapshot, unless the cache has both. It needs
-// root. Concurrent calls wait for each other. It calls show for each step, and repeatedly while a
-// step takes long.
-func Ensure(ctx context.Context, show func(step string)) (*Image, error) {
+// Ensure builds the image and boots the machine once for its snapshot, unless the cache has both.
+// It needs root. Concurrent calls wait for each other. It calls show for each step, and repeatedly
+// while a step takes long.
+func Ensure(ctx context.Context, machine Machine, show func(step string)) (*Image, error) {
 	if err := checkCommands(); err != nil {
 		return nil, err
 	}
@@ -69,7 +72,7 @@ func Ensure(ctx context.Context, show func(step string)) (*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	image := &Image{dir: filepath.Join(parent, key)}
+	image := &Image{machine: machine, dir: filepath.Join(parent, key), command: startCommand}
 	if err := image.ensureFiles(ctx, show); err != nil {
 		return nil, err
 	}

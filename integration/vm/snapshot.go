@@ -26,7 +26,7 @@ func (i *Image) ensureSnapshot(ctx context.Context, show func(string)) error {
 		return fmt.Errorf("get the version of QEMU: %w", err)
 	}
 	sum := sha256.Sum256([]byte(string(version) + strings.Join(i.arguments(), "\n")))
-	i.snapshot = filepath.Join(i.dir, "snapshot-"+hex.EncodeToString(sum[:])[:16])
+	i.snapshot = i.snapshotPrefix() + hex.EncodeToString(sum[:])[:16]
 	if _, err := os.Stat(i.snapshot); err == nil {
 		return nil
 	}
@@ -35,17 +35,20 @@ func (i *Image) ensureSnapshot(ctx context.Context, show func(string)) error {
 		return err
 	}
 
-	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
-	defer cancel()
 	show("guest: boot")
 	return progress.While(showInterval, func(elapsed time.Duration) {
 		show(fmt.Sprintf("guest: boot, %s after the start", elapsed.Round(time.Second)))
 	}, func() error { return i.saveSnapshot(ctx) })
 }
 
+// snapshotPrefix begins the paths of the snapshots of the machine.
+func (i *Image) snapshotPrefix() string {
+	return filepath.Join(i.dir, fmt.Sprintf("snapshot-%d-%d-", i.machine.Memory, i.machine.Processors))
+}
+
 // removeSnapshots removes those of other versions of QEMU, and incomplete ones.
 func (i *Image) removeSnapshots() error {
-	old, err := filepath.Glob(filepath.Join(i.dir, "snapshot-*"))
+	old, err := filepath.Glob(i.snapshotPrefix() + "*")
 	if err != nil {
 		return fmt.Errorf("find snapshots: %w", err)
 	}
@@ -58,18 +61,11 @@ func (i *Image) removeSnapshots() error {
 }
 
 func (i *Image) saveSnapshot(ctx context.Context) error {
-	guest, err := i.launch(nil)
+	guest, err := i.Boot(ctx)
 	if err != nil {
 		return err
 	}
 	defer guest.Close()
-	if err := guest.awaitAgent(ctx); err != nil {
-		return err
-	}
-	// Services that still start would otherwise do so in each guest.
-	if _, err := guest.Run(ctx, "systemctl is-system-running --wait && udevadm settle"); err != nil {
-		return fmt.Errorf("boot the guest: %w\n%s", err, guest.Console())
-	}
 
 	partial := i.snapshot + ".partial"
 	file, err := os.Create(partial)

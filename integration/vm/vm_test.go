@@ -24,14 +24,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// image returns the image of the guests, and skips the test unless `make test-vm` runs it.
-func image(t *testing.T) *vm.Image {
+// image returns the image of guests, and skips the test unless `make test-vm` runs it.
+func image(t *testing.T, machine vm.Machine) *vm.Image {
 	t.Helper()
 	if os.Getenv(variable) == "" {
 		t.Skip(variable + " is not set; make test-vm sets it")
 	}
 	started := time.Now()
-	built, err := vm.Ensure(t.Context(), func(step string) { fmt.Fprintln(os.Stderr, step) })
+	built, err := vm.Ensure(t.Context(), machine, func(step string) { fmt.Fprintln(os.Stderr, step) })
 	require.NoError(t, err)
 	t.Logf("the image is ready after %s", time.Since(started).Round(time.Millisecond))
 	return built
@@ -65,7 +65,7 @@ func run(t *testing.T, guest *vm.Guest, script string) string {
 }
 
 func TestGuest(t *testing.T) {
-	guest := start(t, image(t))
+	guest := start(t, image(t, vm.Plain))
 	require.Equal(t, "running", run(t, guest, "systemctl is-system-running"))
 	require.NoError(t, guest.WriteFile(t.Context(), "/tmp/file", []byte("content")))
 	require.Equal(t, "content", run(t, guest, "cat /tmp/file"))
@@ -79,7 +79,7 @@ func TestGuest(t *testing.T) {
 // A killed test leaves no QEMU behind. The test runs itself again as the process that is killed.
 func TestKilledTest(t *testing.T) {
 	const child = "AKRI_VM_KILLED"
-	built := image(t)
+	built := image(t, vm.Plain)
 	if os.Getenv(child) != "" {
 		guest, err := built.Start(t.Context())
 		require.NoError(t, err)

@@ -12,6 +12,8 @@ recipe=$(dirname "$0")
 kernel=6.1.0-56-amd64
 mirror=http://deb.debian.org
 packages=systemd-sysv,udev,dbus,kmod,iproute2,usbutils,pciutils,util-linux,qemu-guest-agent
+# A guest that is a node of a cluster also has these. Its other programs are on a disk.
+packages=$packages,e2fsprogs,iptables,runc,containernetworking-plugins
 
 # mmdebstrap reads /proc/self, which must be that of this PID namespace.
 mount -t proc proc /proc
@@ -64,6 +66,16 @@ done
 ln -sf /lib/systemd/system/multi-user.target "$root/etc/systemd/system/default.target"
 mkdir -p "$root/etc/systemd/system/multi-user.target.wants"
 ln -sf /lib/systemd/system/qemu-guest-agent.service "$root/etc/systemd/system/multi-user.target.wants/"
+# A disk with the serial number "node" makes the guest a node of a cluster.
+cat >"$root/etc/udev/rules.d/90-node.rules" <<'END'
+SUBSYSTEM=="block", ENV{ID_SERIAL}=="node", TAG+="systemd", ENV{SYSTEMD_WANTS}+="node.service"
+END
+cat >"$root/etc/systemd/system/node.service" <<'END'
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh -ec 'mkdir -p /node && mount -o ro /dev/disk/by-id/virtio-node /node && exec /node/join.sh'
+END
 : >"$root/etc/machine-id"
 echo guest >"$root/etc/hostname"
 rm -rf "$root/boot" "$root/var/lib/apt/lists" "$root/var/cache/apt"

@@ -1,0 +1,44 @@
+#!/bin/sh
+# Makes the guest a node of a cluster: with the files in /node, and with a disk that outlives the
+# guest for the state of the node. node.env has the name and the addresses.
+set -eu
+. /node/node.env
+export PATH=/node/bin:$PATH
+
+hostname "$name"
+# The interface can appear after the disk with this script. eth0 is QEMU's user network.
+until path=$(grep --files-with-matches "$mac" /sys/class/net/*/address); do sleep 0.1; done
+link=$(basename "$(dirname "$path")")
+ip link set eth0 down
+ip address add "$address/24" dev "$link"
+ip link set "$link" up
+ip route add default via "$gateway"
+echo 1 >/proc/sys/net/ipv4/ip_forward
+
+disk=/dev/disk/by-id/virtio-state
+until [ -b "$disk" ]; do sleep 0.1; done
+blkid "$disk" || mkfs.ext4 -q "$disk"
+mkdir -p /state
+mount "$disk" /state
+for dir in lib/containerd lib/kubelet lib/cni lib/akri log/pods log/containers; do
+  mkdir -p "/state/$dir" "/var/$dir"
+  mount --bind "/state/$dir" "/var/$dir"
+done
+
+# service NAME ARGUMENT...: runs a program as a service that systemd restarts.
+service() {
+  unit=$1
+  shift
+  systemd-run --quiet --unit="$unit" --property=Restart=always --property=Delegate=yes --property=KillMode=process \
+    --setenv=PATH="$PATH" "/node/bin/$unit" "$@"
+}
+service containerd --config=/node/config/containerd.toml
+until ctr version >/dev/null 2>&1; do sleep 0.2; done
+for image in /node/images/*.tar; do
+  imported=/state/imported-$(basename "$image")
+  [ -e "$imported" ] || ctr --namespace=k8s.io images import "$image"
+  touch "$imported"
+done
+service kubelet --config=/node/config/kubelet.yaml --kubeconfig=/node/config/kubelet.kubeconfig \
+  --hostname-override="$name" --node-ip="$address"
+service kube-proxy --config=/node/config/kube-proxy.yaml
