@@ -79,6 +79,7 @@ func (n Node) render(l daemonFiles) error {
 		"CNIPlugins": l.cniPlugins, "ConfigDir": l.config, "ProxyKubeconfig": l.proxyKubeconfig,
 		"KubeletFields": n.cluster.kubelet,
 	}
+
 	for file, source := range map[string]string{
 		"containerd.toml": "containerd.toml", "kubelet.yaml": "kubelet.yaml", "kube-proxy.yaml": "kube-proxy.yaml",
 		"cni/10-pod.conflist": "cni.conflist",

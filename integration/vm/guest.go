@@ -68,6 +68,7 @@ func (i *Image) Start(ctx context.Context) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	err = g.awaitAgent(ctx)
@@ -134,6 +135,7 @@ func (i *Image) arguments() []string {
 		"-device", "qemu-xhci,id=xhci,addr=7,p2=8,p3=8",
 		"-audiodev", "none,id=silence",
 	}
+
 	for n := range rootPorts {
 		port := fmt.Sprintf("pcie-root-port,id=rp%d,chassis=%[1]d,slot=%[1]d,addr=%d", n+1, n+8)
 		arguments = append(arguments, "-device", port)

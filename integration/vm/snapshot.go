@@ -94,6 +94,7 @@ func (g *Guest) save(ctx context.Context, file *os.File) error {
 	if err := g.monitor.call(ctx, "migrate", map[string]any{"uri": "fd:snapshot"}, nil); err != nil {
 		return err
 	}
+
 	return poll(ctx, func() (bool, error) {
 		var state struct {
 			Status string `json:"status"`

@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// ClockWrong means that the clock of a node that does not report differs from that of the API
-// server.
+// ClockWrong means that the clock of a node differs from that of the API server.
 const ClockWrong CauseID = "ClockWrong"
 
 func init() { register(rule{ClockWrong, LinkActive, -1, clockWrong}) }
@@ -35,11 +34,13 @@ func clockWrong(t target, report func(Cause)) {
 
 // wrongClock returns the cause if the clock of the node, which may be nil, is wrong. It follows
 // from the time of the kubelet's last report on a node that is ready: that of another node can be
-// old for other reasons.
+// old for other reasons. Without the time of the API server nothing follows, because the clock of
+// this machine can be the one that is wrong.
 func wrongClock(s *Snapshot, node *corev1.Node) *Cause {
-	if node == nil {
+	if node == nil || s.Now.IsZero() {
 		return nil
 	}
+
 	i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
@@ -47,7 +48,7 @@ func wrongClock(s *Snapshot, node *corev1.Node) *Cause {
 		return nil
 	}
 
-	ahead := node.Status.Conditions[i].LastHeartbeatTime.Sub(s.now())
+	ahead := node.Status.Conditions[i].LastHeartbeatTime.Sub(s.Now)
 	difference := duration.HumanDuration(ahead.Abs())
 	switch {
 	case ahead >= clockAhead:
@@ -57,6 +58,7 @@ func wrongClock(s *Snapshot, node *corev1.Node) *Cause {
 	default:
 		return nil
 	}
+
 	return &Cause{
 		ID: ClockWrong, Subject: subject("Node", "", node.Name),
 		Message: "the clock of " + node.Name + " is " + difference + " that of the API server, so certificates that are valid there may not be valid on the node",

@@ -38,6 +38,7 @@ func TestWrongClocks(t *testing.T) {
 		}
 		require.NotNil(t, cause, name)
 		require.Contains(t, cause.Message, "the clock of node-a is "+c.want+" that of the API server", name)
+		require.Nil(t, wrongClock(&Snapshot{}, node), "%s: the time of the API server is not known", name)
 	}
 
 	neverReported := &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}

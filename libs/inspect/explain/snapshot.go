@@ -24,7 +24,7 @@ import (
 type Snapshot struct {
 	Installation
 
-	// Now is the time by the clock of the API server. Zero is the time of this machine.
+	// Now is the time by the clock of the API server. If it is zero, that of this machine counts.
 	Now time.Time
 	// Sightings are when a process that runs for longer has first seen what is waited for. Without
 	// them the times in objects count, which the clocks of several machines have made.
