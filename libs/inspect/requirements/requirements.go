@@ -41,13 +41,14 @@ var types = []usedType{
 type Reader struct {
 	client rest.Interface
 
-	mu     sync.Mutex
-	url    string // of the schemas, with their hash; empty if they are to be read again
-	served *document
+	mu  sync.Mutex
+	url string // of the schemas, with their hash; empty if they are to be read again
+	// lacks are the fields that the schemas lack, by resource.
+	lacks map[string][]string
 }
 
 // NewReader returns a Reader that sends requests with the client of any group.
-func NewReader(client rest.Interface) *Reader { return &Reader{client: client, served: &document{}} }
+func NewReader(client rest.Interface) *Reader { return &Reader{client: client} }
 
 // Unmet returns what is missing of the needed objects, and which CustomResourceDefinitions are
 // missing or lack what this program uses. It skips what the user may not read.
@@ -118,7 +119,7 @@ func (r *Reader) definitions(ctx context.Context) ([]explain.Requirement, error)
 		name := akriv0.Subject{Kind: explain.SubjectDefinition, Name: t.resource + "." + akriv0.Group}
 		definition := explain.Requirement{Subject: name, Missing: !exist[t.resource]}
 		if !definition.Missing {
-			definition.Lacks = r.served.lacks(t)
+			definition.Lacks = r.lacks[t.resource]
 		}
 		if definition.Missing || len(definition.Lacks) > 0 {
 			unmet = append(unmet, definition)
@@ -158,21 +159,24 @@ func (r *Reader) readSchemas(ctx context.Context) error {
 		return nil
 	}
 
-	content, served := []byte("{}"), &document{}
+	content, served := []byte("{}"), document{}
 	if location != "" {
 		var err error
 		if content, err = r.read(ctx, location); err != nil {
 			return err
 		}
 	}
-	if err := json.Unmarshal(content, served); err != nil {
+	if err := json.Unmarshal(content, &served); err != nil {
 		return fmt.Errorf("%s: %w", location, err)
 	}
 
 	// The index can be older than the schemas, for about a second. The API server redirects
 	// requests for former schemas to the present ones. These have another hash, and are read again
 	// next time.
-	r.url, r.served = "", served
+	r.url, r.lacks = "", map[string][]string{}
+	for _, t := range types {
+		r.lacks[t.resource] = served.lacks(t)
+	}
 	if strings.HasSuffix(location, fmt.Sprintf("hash=%X", sha512.Sum512(content))) {
 		r.url = location
 	}
@@ -204,7 +208,7 @@ func (r *Reader) read(ctx context.Context, location string) ([]byte, error) {
 
 // document is the part of an OpenAPI document that is compared.
 type document struct {
-	Paths      map[string]any `json:"paths"`
+	Paths      map[string]struct{} `json:"paths"`
 	Components struct {
 		Schemas map[string]*node `json:"schemas"`
 	} `json:"components"`
@@ -243,7 +247,8 @@ func (d *document) lacks(t usedType) []string {
 		name := strings.ToLower(part)
 		lacks = append(lacks, compare(field.Type, served.Properties[name], name)...)
 	}
-	if t.subresource && d.Paths[groupPath+"/namespaces/{namespace}/"+t.resource+"/{name}/status"] == nil {
+	_, exists := d.Paths[groupPath+"/namespaces/{namespace}/"+t.resource+"/{name}/status"]
+	if t.subresource && !exists {
 		lacks = append(lacks, "the subresource status")
 	}
 	return lacks
