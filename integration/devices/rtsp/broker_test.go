@@ -30,19 +30,30 @@ import (
 	"akri.sh/integration/devices/rtsp"
 )
 
+// directory of all tests, which is removed after them.
+var directory string
+
+func TestMain(m *testing.M) { os.Exit(runInDirectory(m)) }
+
+func runInDirectory(m *testing.M) int {
+	var err error
+	if directory, err = os.MkdirTemp("", "akri-camera-broker-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(directory) }()
+	return m.Run()
+}
+
 // binaries builds the broker and the viewer once. It returns their directory.
 var binaries = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "akri-camera-broker-")
-	if err != nil {
-		return "", err
-	}
-	command := exec.Command("go", "build", "-o", dir+"/", "./cmd/...")
+	command := exec.Command("go", "build", "-o", directory+"/", "./cmd/...")
 	command.Dir = "../../../deploy/samples/camera-broker"
 	output, err := command.CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, output)
 	}
-	return dir, err
+	return directory, err
 })
 
 func startCamera(t *testing.T, arguments ...string) *rtsp.Camera {
