@@ -14,20 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"akri.sh/libs/admin"
+	"akri.sh/libs/listentest"
 	"akri.sh/libs/pki"
 )
 
-// freeAddress returns an address of which the port was free a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	return listener.Addr().String()
-}
-
 func TestServeStopsWithIdleConnections(t *testing.T) {
-	address := freeAddress(t)
+	address := listentest.Address(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- admin.Serve(ctx, address, admin.Handler(&admin.Health{}, prometheus.NewRegistry())) }()
@@ -70,7 +62,7 @@ func TestGuard(t *testing.T) {
 	current.Store(pair)
 	refused := prometheus.NewCounter(prometheus.CounterOpts{Name: "refused"})
 	guard := &admin.Guard{
-		Address: freeAddress(t), Certificate: current.GetCertificate, RefusedConnections: refused,
+		Address: listentest.Address(t), Certificate: current.GetCertificate, RefusedConnections: refused,
 		Admit: func(metrics http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Header.Get("Authorization") == "" {

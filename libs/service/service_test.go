@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,6 +21,7 @@ import (
 	"go.uber.org/zap"
 
 	"akri.sh/libs/admin"
+	"akri.sh/libs/listentest"
 	"akri.sh/libs/metricstest"
 	"akri.sh/libs/service"
 )
@@ -132,10 +132,10 @@ func TestGuardedMetrics(t *testing.T) {
 		code      int
 	}{
 		"not guarded": {nil, http.StatusOK},
-		"guarded":     {[]string{"--guarded=" + freeAddress(t)}, http.StatusNotFound},
+		"guarded":     {[]string{"--guarded=" + listentest.Address(t)}, http.StatusNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
-			address := freeAddress(t)
+			address := listentest.Address(t)
 			runsWhile(t, greeter(append(c.arguments, "--admin-address="+address)...), func() {
 				require.Equal(t, c.code, status(t, "http://"+address+"/metrics"))
 				require.Equal(t, http.StatusOK, status(t, "http://"+address+"/healthz"))
@@ -160,14 +160,6 @@ func status(t *testing.T, url string) (code int) {
 		return response.Body.Close() == nil
 	}, 10*time.Second, 10*time.Millisecond)
 	return code
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	return listener.Addr().String()
 }
 
 func TestUnknownFlagIsRefused(t *testing.T) {

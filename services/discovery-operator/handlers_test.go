@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/listentest"
 )
 
 // Devices of a handler that sends no list after a restart of both services leave after the grace.
@@ -50,7 +51,7 @@ func TestUnusedHandlers(t *testing.T) {
 	startHandler(t, h, "d", "x")
 	missing := newHandler(t)
 	h.registrar.add("missing", missing.endpoint, true)
-	nowhere := freeAddress(t)
+	nowhere := listentest.Address(t)
 	h.registrar.add("nowhere", nowhere, true)
 	h.start()
 	h.awaitOffline(nowhere)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/listentest"
 	discoveryv0 "akri.sh/proto/v0"
 )
 
@@ -52,18 +53,10 @@ func startHandlerProcess(t *testing.T, address string) *os.Process {
 	return command.Process
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
 // A handler whose process is stopped is offline, keeps its devices, and is active when it
 // continues.
 func TestStoppedProcess(t *testing.T) {
-	for name, address := range map[string]string{"unix": filepath.Join(t.TempDir(), "h.sock"), "network": freeAddress(t)} {
+	for name, address := range map[string]string{"unix": filepath.Join(t.TempDir(), "h.sock"), "network": listentest.Address(t)} {
 		t.Run(name, func(t *testing.T) {
 			h := newHarness(t, forever)
 			h.config.ProbeInterval = 300 * time.Millisecond

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
+	"akri.sh/libs/listentest"
 	discoveryv0 "akri.sh/proto/v0"
 )
 
@@ -25,7 +26,7 @@ func TestLongSilence(t *testing.T) {
 		h.config.ProbeInterval = 100 * time.Millisecond
 	}
 	calls := map[string]*atomic.Int32{}
-	for network, address := range map[string]string{"unix": filepath.Join(t.TempDir(), "h.sock"), "tcp": freeAddress(t)} {
+	for network, address := range map[string]string{"unix": filepath.Join(t.TempDir(), "h.sock"), "tcp": listentest.Address(t)} {
 		calls[address] = serveSilently(t, network, address)
 		h.registrar.add(network, address, true)
 		h.apply(h.namespace, network, network, "d")

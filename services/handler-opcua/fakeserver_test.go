@@ -13,6 +13,8 @@ import (
 	"github.com/gopcua/opcua/uacp"
 	"github.com/gopcua/opcua/uasc"
 	"github.com/stretchr/testify/require"
+
+	"akri.sh/libs/listentest"
 )
 
 // fakeServer is an OPC UA server whose responses a test sets.
@@ -26,13 +28,13 @@ type fakeServer struct {
 	requests     int // of FindServers
 }
 
-// serve runs a server on a port of 127.0.0.1 until the test ends. Port 0 selects a free one.
-func serve(t *testing.T, port int, applications ...*ua.ApplicationDescription) *fakeServer {
+// serve runs a server at the address until the test ends. It finds one if the address is empty.
+func serve(t *testing.T, address string, applications ...*ua.ApplicationDescription) *fakeServer {
 	t.Helper()
-	if port == 0 {
-		port = freePort(t)
+	if address == "" {
+		address = listentest.Address(t)
 	}
-	f := &fakeServer{URL: fmt.Sprintf("opc.tcp://127.0.0.1:%d/", port), applications: applications}
+	f := &fakeServer{URL: "opc.tcp://" + address + "/", applications: applications}
 	listener, err := uacp.Listen(t.Context(), f.URL, nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -51,14 +53,6 @@ func serve(t *testing.T, port int, applications ...*ua.ApplicationDescription) *
 	f.stop = sync.OnceFunc(func() { cancel(); _ = listener.Close(); running.Wait() })
 	t.Cleanup(f.stop)
 	return f
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer func() { require.NoError(t, listener.Close()) }()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 // set changes the responses. Without onNetwork, the server does not implement FindServersOnNetwork.

@@ -21,6 +21,7 @@ import (
 
 	"akri.sh/libs/handler"
 	"akri.sh/libs/handler/handlertest"
+	"akri.sh/libs/listentest"
 	"akri.sh/libs/rpctest"
 	"akri.sh/libs/service"
 	handlerv1 "akri.sh/proto/akri/handler/v1"
@@ -99,7 +100,7 @@ func TestServerIsADeviceWithProperties(t *testing.T) {
 	process := run(t, time.Hour)
 	require.Equal(t, "opcua", process.registration.GetName())
 	require.True(t, process.registration.GetShared())
-	plc := serve(t, 0)
+	plc := serve(t, "")
 	plc.set(nil, app("plc", ua.ApplicationTypeServer, plc.URL))
 	require.Equal(t, map[string]map[string]string{plc.URL: {
 		"OPCUA_DISCOVERY_URL": plc.URL, "OPCUA_APPLICATION_URI": "urn:plc", "OPCUA_APPLICATION_NAME": "plc",
@@ -109,17 +110,17 @@ func TestServerIsADeviceWithProperties(t *testing.T) {
 
 func TestDiscoveryServerReturnsItsServers(t *testing.T) {
 	process := run(t, time.Hour)
-	registered, multicast := serve(t, 0), serve(t, 0)
+	registered, multicast := serve(t, ""), serve(t, "")
 	registered.set(nil, app("registered", ua.ApplicationTypeClientAndServer, registered.URL))
 	multicast.set(nil, app("multicast", ua.ApplicationTypeServer, multicast.URL))
-	lds := serve(t, 0)
+	lds := serve(t, "")
 	lds.set([]string{multicast.URL, registered.URL, "opc.tcp://127.0.0.1:1/absent"},
 		app("lds", ua.ApplicationTypeDiscoveryServer, lds.URL),
 		app("registered", ua.ApplicationTypeClientAndServer, registered.URL),
 		app("hmi", ua.ApplicationTypeClient, "opc.tcp://127.0.0.1:2/"),
 		app("elsewhere", ua.ApplicationTypeServer, "opc.tcp://plc.invalid:4855/line"))
 	stream := process.discover(t, details(lds.URL, registered.URL))
-	require.ElementsMatch(t, []string{registered.URL, multicast.URL, "opc.tcp://127.0.0.1:4855/line"}, ids(t, stream))
+	require.ElementsMatch(t, []string{registered.URL, multicast.URL, "opc.tcp://" + listentest.Host() + ":4855/line"}, ids(t, stream))
 
 	stream = process.discover(t, details(lds.URL)+"applicationNames: {action: Exclude, items: [multicast, elsewhere]}")
 	require.Equal(t, []string{registered.URL}, ids(t, stream))
@@ -130,7 +131,7 @@ func TestDiscoveryServerReturnsItsServers(t *testing.T) {
 // The servers that a misspelt name does not select are explained, although one does not respond.
 func TestClosestServers(t *testing.T) {
 	process := run(t, time.Hour)
-	press, robot := serve(t, 0), serve(t, 0)
+	press, robot := serve(t, ""), serve(t, "")
 	press.set(nil, app("Press 1", ua.ApplicationTypeServer, press.URL))
 	robot.set(nil, app("Robot", ua.ApplicationTypeServer, robot.URL))
 	silent := serveTCP(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
@@ -170,7 +171,7 @@ func TestClosestServers(t *testing.T) {
 // of devices.
 func TestHostileServers(t *testing.T) {
 	process := run(t, time.Hour)
-	hostile, self := serve(t, 0), serve(t, 0)
+	hostile, self := serve(t, ""), serve(t, "")
 	self.set(nil, app("self", ua.ApplicationTypeServer, "opc.tcp://203.0.113.9:4840/x"))
 	applications := []*ua.ApplicationDescription{app("hostile", ua.ApplicationTypeDiscoveryServer, hostile.URL),
 		app("foreign", ua.ApplicationTypeServer, "opc.tcp://203.0.113.9:4855/"),
@@ -188,7 +189,7 @@ func TestHostileServers(t *testing.T) {
 
 func TestBrokenServersHideNoOther(t *testing.T) {
 	process := run(t, time.Hour)
-	plc := serve(t, 0)
+	plc := serve(t, "")
 	plc.set(nil, app("plc", ua.ApplicationTypeServer, plc.URL))
 	silent := serveTCP(t, func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) })
 	garbage := serveTCP(t, func(conn net.Conn) { _, _ = conn.Write([]byte(strings.Repeat("HTTP/1.1 400 no\r\n", 100))) })
@@ -196,14 +197,14 @@ func TestBrokenServersHideNoOther(t *testing.T) {
 		_, _ = conn.Write([]byte("ACKF\xff\xff\xff\xff"))
 		_, _ = io.Copy(io.Discard, conn)
 	})
-	closed := fmt.Sprintf("opc.tcp://127.0.0.1:%d/", freePort(t))
+	closed := "opc.tcp://" + listentest.Address(t) + "/"
 	urls := []string{plc.URL, silent, garbage, huge, closed, "opc.tcp://nosuchhost.invalid:4840/"}
 	require.Equal(t, []string{plc.URL}, ids(t, process.discover(t, details(urls...))))
 }
 
 func TestNameThatIsNotUTF8(t *testing.T) {
 	process := run(t, time.Hour)
-	plain, latin := serve(t, 0), serve(t, 0)
+	plain, latin := serve(t, ""), serve(t, "")
 	plain.set(nil, app("plain", ua.ApplicationTypeServer, plain.URL))
 	latin.set(nil, app("Pr\xfcfstand", ua.ApplicationTypeServer, latin.URL))
 	found := devices(t, process.discover(t, details(plain.URL, latin.URL)))
@@ -219,11 +220,11 @@ func TestSilentServerGetsOneRequest(t *testing.T) {
 	silent := serveTCP(t, func(conn net.Conn) { connections.Add(1); _, _ = io.Copy(io.Discard, conn) })
 	urls := make([]string, 8)
 	for i := range urls {
-		lds := serve(t, 0)
+		lds := serve(t, "")
 		lds.set([]string{silent}, app("lds", ua.ApplicationTypeDiscoveryServer, lds.URL))
 		urls[i] = lds.URL
 	}
-	plc := serve(t, 0)
+	plc := serve(t, "")
 	plc.set(nil, app("plc", ua.ApplicationTypeServer, plc.URL))
 	require.Equal(t, []string{plc.URL}, ids(t, process.discover(t, details(append(urls, plc.URL)...))))
 	awaitRequests(t, plc, 3)
@@ -239,23 +240,21 @@ func awaitRequests(t *testing.T, server *fakeServer, n int) {
 
 func TestServerLeavesAndReturns(t *testing.T) {
 	process := run(t, 0)
-	plc := serve(t, 0)
+	plc := serve(t, "")
 	description := app("plc", ua.ApplicationTypeServer, plc.URL)
 	plc.set(nil, description)
 	stream := process.discover(t, details(plc.URL))
 	require.Equal(t, []string{plc.URL}, ids(t, stream))
 	plc.stop()
 	require.Empty(t, ids(t, stream))
-	address, err := net.ResolveTCPAddr("tcp", strings.Trim(strings.TrimPrefix(plc.URL, "opc.tcp:"), "/"))
-	require.NoError(t, err)
-	serve(t, address.Port, description)
+	serve(t, strings.Trim(strings.TrimPrefix(plc.URL, "opc.tcp:"), "/"), description)
 	require.Equal(t, []string{plc.URL}, ids(t, stream))
 }
 
 // A server that stops responding stays in the lists for --patience, which this test does not reach.
 func TestServerStaysForPatience(t *testing.T) {
 	process := run(t, time.Hour)
-	plc, lds := serve(t, 0), serve(t, 0)
+	plc, lds := serve(t, ""), serve(t, "")
 	plc.set(nil, app("plc", ua.ApplicationTypeServer, plc.URL))
 	self := app("lds", ua.ApplicationTypeDiscoveryServer, lds.URL)
 	lds.set(nil, self)
@@ -270,7 +269,7 @@ func TestServerStaysForPatience(t *testing.T) {
 // Only a change of the servers sends a new list.
 func TestListIsSentWhenServersChange(t *testing.T) {
 	process := run(t, time.Hour)
-	lds := serve(t, 0)
+	lds := serve(t, "")
 	self := app("lds", ua.ApplicationTypeDiscoveryServer, lds.URL)
 	a := app("a", ua.ApplicationTypeServer, "opc.tcp://127.0.0.1:1/a")
 	b := app("b", ua.ApplicationTypeServer, "opc.tcp://127.0.0.1:1/b")

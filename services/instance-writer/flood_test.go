@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/listentest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
 
@@ -38,7 +39,7 @@ func startSecuredProcess(t testing.TB, memoryLimit int) (r *securedReplica, peak
 	t.Helper()
 	client, err := kubernetes.NewForConfig(api.Config())
 	require.NoError(t, err)
-	r = &securedReplica{TB: t, kubernetes: client, address: freeAddress(t), ca: filepath.Join(t.TempDir(), "ca.crt")}
+	r = &securedReplica{TB: t, kubernetes: client, address: listentest.Address(t), ca: filepath.Join(t.TempDir(), "ca.crt")}
 	name := createCA(t)
 	command := exec.CommandContext(t.Context(), build(t), "--address", r.address, "--admin-address=", "--namespace", namespace,
 		"--tls-name", name, "--kubeconfig", kubeconfig(t, api.Config().Host), "--log-level=error")

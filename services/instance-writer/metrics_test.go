@@ -16,6 +16,7 @@ import (
 
 	"akri.sh/libs/kube"
 	"akri.sh/libs/kube/scrape"
+	"akri.sh/libs/listentest"
 	"akri.sh/libs/metricstest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	instancewriter "akri.sh/services/instance-writer"
@@ -25,7 +26,7 @@ func TestMetrics(t *testing.T) {
 	f := newFixture(t, 2, 1)
 	r := startSecuredWith(t, instancewriter.Config{
 		Flags: kube.Flags{REST: api.Config()}, NodeGrace: grace, ReportGrace: grace,
-		TLS: instancewriter.TLSConfig{Name: createCA(t), Lifetimes: slow}, Metrics: scrape.Config{Address: freeAddress(t)},
+		TLS: instancewriter.TLSConfig{Name: createCA(t), Lifetimes: slow}, Metrics: scrape.Config{Address: listentest.Address(t)},
 	})
 	node := f.nodes[0]
 	s := openReports(t, &replica{client: r.client(token(t, namespace, operator, node, audience))})
@@ -62,7 +63,7 @@ func TestMetrics(t *testing.T) {
 
 // The metrics are served with a certificate that the published CA verifies, and not to anyone.
 func TestMetricsAreGuarded(t *testing.T) {
-	address := freeAddress(t)
+	address := listentest.Address(t)
 	r := startSecuredWith(t, instancewriter.Config{
 		Flags: kube.Flags{REST: api.Config()}, NodeGrace: grace,
 		TLS: instancewriter.TLSConfig{Name: createCA(t), Lifetimes: slow}, Metrics: scrape.Config{Address: address},

@@ -3,7 +3,6 @@ package instancewriter_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -21,6 +20,7 @@ import (
 
 	"akri.sh/libs/admin"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/listentest"
 	"akri.sh/libs/rpc"
 	"akri.sh/libs/service"
 	instancev1 "akri.sh/proto/akri/instance/v1"
@@ -49,7 +49,7 @@ func processes(t testing.TB, host string, count int) []*process {
 	t.Helper()
 	var all []*process
 	for range count {
-		p := &process{TB: t, kubeconfig: kubeconfig(t, host), address: freeAddress(t)}
+		p := &process{TB: t, kubeconfig: kubeconfig(t, host), address: listentest.Address(t)}
 		conn, err := rpc.Dial(p.address, prometheus.NewRegistry())
 		require.NoError(t, err)
 		p.client = instancev1.NewInstanceServiceClient(conn)
@@ -87,14 +87,6 @@ func build(t testing.TB) string {
 	output, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/instance-writer").CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	return binary
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only in tests
-	require.NoError(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
 }
 
 func (p *process) start() {

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"akri.sh/libs/kube/kubetest/controlplane"
+	"akri.sh/libs/listentest"
 )
 
 const (
@@ -98,9 +98,15 @@ func start(ctx context.Context, servers controlplane.Config, flags []string) (_ 
 		}
 	}()
 
-	ports, err := freePorts(ownAddress(), 3)
-	if err != nil {
-		return nil, err
+	ports := make([]string, 3)
+	for i := range ports {
+		address, err := listentest.Find()
+		if err != nil {
+			return nil, err
+		}
+		if _, ports[i], err = net.SplitHostPort(address); err != nil {
+			return nil, err
+		}
 	}
 	if servers.EtcdClientURL == "" {
 		if err := s.startEtcd(binDir, ports[1], ports[2]); err != nil {
@@ -149,7 +155,7 @@ func (s *Server) Pause() error {
 func (s *Server) Resume() error { return s.apiServer.Process.Signal(syscall.SIGCONT) }
 
 func (s *Server) startEtcd(binDir, clientPort, peerPort string) error {
-	host := ownAddress()
+	host := listentest.Host()
 	s.servers = controlplane.Config{
 		Dir: s.dir, EtcdDataDir: filepath.Join(s.dir, "etcd"),
 		EtcdClientURL: "http://" + net.JoinHostPort(host, clientPort), EtcdPeerURL: "http://" + net.JoinHostPort(host, peerPort),
@@ -236,24 +242,4 @@ func findBinaries() (string, error) {
 		}
 	}
 	return binDir, nil
-}
-
-// ownAddress returns a loopback address that no other process uses. On 127.0.0.1 another test could
-// listen on a free port before etcd or the API server does.
-func ownAddress() string {
-	pid := os.Getpid() // at most 22 bits
-	return net.IPv4(127, byte(pid>>16), byte(pid>>8), byte(pid)).String()
-}
-
-func freePorts(host string, n int) ([]string, error) {
-	ports := make([]string, 0, n)
-	for range n {
-		listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
-		}
-		defer listener.Close() // after all ports are found, so that they differ
-		ports = append(ports, strconv.Itoa(listener.Addr().(*net.TCPAddr).Port))
-	}
-	return ports, nil
 }

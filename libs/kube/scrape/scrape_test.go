@@ -31,6 +31,7 @@ import (
 	"akri.sh/libs/admin"
 	"akri.sh/libs/kube/kubetest"
 	"akri.sh/libs/kube/scrape"
+	"akri.sh/libs/listentest"
 	"akri.sh/libs/pki"
 	"akri.sh/libs/service"
 )
@@ -62,7 +63,7 @@ func start(t *testing.T) *process {
 	t.Helper()
 	kubetest.NoLeaks(t)
 	core, logs := observer.New(zap.DebugLevel)
-	p := &process{T: t, address: freeAddress(t), registry: prometheus.NewRegistry(), logs: logs}
+	p := &process{T: t, address: listentest.Address(t), registry: prometheus.NewRegistry(), logs: logs}
 	var err error
 	p.kubernetes, err = kubernetes.NewForConfig(server.Config())
 	require.NoError(t, err)
@@ -103,14 +104,6 @@ func start(t *testing.T) *process {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, listener.Close())
-	return listener.Addr().String()
-}
 
 // get sends a request with an Authorization header, unless it is empty.
 func (p *process) get(authorization string) (code int, body string) {
