@@ -59,7 +59,7 @@ func newWatcher(m *mesh.Mesh, r *record, desired *model) (*watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods, err := kube.NewClient[corev1.Pod, corev1.PodList](config, corev1.SchemeGroupVersion.WithResource("pods"), corev1.AddToScheme)
+	pods, err := kube.NewClient[corev1.Pod, corev1.PodList](config, corev1.SchemeGroupVersion.WithResource("pods"))
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ package kube
 
 import (
 	"fmt"
+	"reflect"
 
 	"github.com/go-logr/zapr"
 	"go.uber.org/zap"
@@ -79,24 +80,44 @@ type (
 	}
 )
 
-// NewClient returns a client for one resource with objects of type T in lists of type L. add
-// registers the types of its group and version.
+// NewClient returns a client for one resource with objects of type T in lists of type L, whose
+// names are the kinds.
 func NewClient[T, L any, PT pointer[T], PL listPointer[L]](
-	config *rest.Config, resource schema.GroupVersionResource, add func(*runtime.Scheme) error,
+	config *rest.Config, resource schema.GroupVersionResource,
 ) (*Client[PT, PL], error) {
-	scheme := runtime.NewScheme()
-	if err := add(scheme); err != nil {
-		return nil, fmt.Errorf("register %s types: %w", resource.Group, err)
-	}
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	own := rest.CopyConfig(config)
+	return newClient[T, L, PT, PL](config, resource, reflect.TypeFor[T]().Name(), reflect.TypeFor[L]().Name())
+}
+
+// NewMetadataClient returns a client that decodes the metadata of objects of the kind and ignores
+// the rest.
+func NewMetadataClient(
+	config *rest.Config, resource schema.GroupVersionResource, kind string,
+) (*Client[*metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList], error) {
+	return newClient[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](config, resource, kind, kind+"List")
+}
+
+func newClient[T, L any, PT pointer[T], PL listPointer[L]](
+	config *rest.Config, resource schema.GroupVersionResource, kind, listKind string,
+) (*Client[PT, PL], error) {
 	groupVersion := resource.GroupVersion()
+	// The types of the whole group would need some ten kilobytes in each client.
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypeWithName(groupVersion.WithKind(kind), PT(new(T)))
+	scheme.AddKnownTypeWithName(groupVersion.WithKind(listKind), PL(new(L)))
+	metav1.AddToGroupVersion(scheme, groupVersion)
+
+	own := rest.CopyConfig(config)
 	own.GroupVersion = &groupVersion
 	own.APIPath = "/apis"
 	if resource.Group == "" {
 		own.APIPath = "/api"
 	}
 	own.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	if resource.Group != akriv0.Group { // custom resources have JSON only
+		own.ContentType = runtime.ContentTypeProtobuf
+		own.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	}
+
 	client, err := rest.RESTClientFor(own)
 	if err != nil {
 		return nil, fmt.Errorf("create client for %s: %w", resource.Resource, err)
@@ -115,20 +136,20 @@ func (c *Client[T, L]) In(namespace string) *gentype.ClientWithList[T, L] {
 
 // Configurations returns a client for Configurations.
 func Configurations(config *rest.Config) (*Client[*akriv0.Configuration, *akriv0.ConfigurationList], error) {
-	return NewClient[akriv0.Configuration, akriv0.ConfigurationList](config, akriv0.ConfigurationResource, akriv0.AddToScheme)
+	return NewClient[akriv0.Configuration, akriv0.ConfigurationList](config, akriv0.ConfigurationResource)
 }
 
 // Instances returns a client for Instances.
 func Instances(config *rest.Config) (*Client[*akriv0.Instance, *akriv0.InstanceList], error) {
-	return NewClient[akriv0.Instance, akriv0.InstanceList](config, akriv0.InstanceResource, akriv0.AddToScheme)
+	return NewClient[akriv0.Instance, akriv0.InstanceList](config, akriv0.InstanceResource)
 }
 
 // Nodes returns a client for Nodes.
 func Nodes(config *rest.Config) (*Client[*corev1.Node, *corev1.NodeList], error) {
-	return NewClient[corev1.Node, corev1.NodeList](config, corev1.SchemeGroupVersion.WithResource("nodes"), corev1.AddToScheme)
+	return NewClient[corev1.Node, corev1.NodeList](config, corev1.SchemeGroupVersion.WithResource("nodes"))
 }
 
 // Secrets returns a client for Secrets.
 func Secrets(config *rest.Config) (*Client[*corev1.Secret, *corev1.SecretList], error) {
-	return NewClient[corev1.Secret, corev1.SecretList](config, corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme)
+	return NewClient[corev1.Secret, corev1.SecretList](config, corev1.SchemeGroupVersion.WithResource("secrets"))
 }

@@ -48,13 +48,13 @@ func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
 	e := &testEnv{
 		t:              t,
-		configurations: newClient[akriv0.Configuration, akriv0.ConfigurationList](t, akriv0.ConfigurationResource, akriv0.AddToScheme),
-		instances:      newClient[akriv0.Instance, akriv0.InstanceList](t, akriv0.InstanceResource, akriv0.AddToScheme),
-		pods:           newClient[corev1.Pod, corev1.PodList](t, corev1.SchemeGroupVersion.WithResource("pods"), corev1.AddToScheme),
-		services:       newClient[corev1.Service, corev1.ServiceList](t, corev1.SchemeGroupVersion.WithResource("services"), corev1.AddToScheme),
-		jobs:           newClient[batchv1.Job, batchv1.JobList](t, batchv1.SchemeGroupVersion.WithResource("jobs"), batchv1.AddToScheme),
-		leases:         newClient[coordinationv1.Lease, coordinationv1.LeaseList](t, coordinationv1.SchemeGroupVersion.WithResource("leases"), coordinationv1.AddToScheme),
-		deployments:    newClient[appsv1.Deployment, appsv1.DeploymentList](t, appsv1.SchemeGroupVersion.WithResource("deployments"), appsv1.AddToScheme),
+		configurations: newClient[akriv0.Configuration, akriv0.ConfigurationList](t, akriv0.ConfigurationResource),
+		instances:      newClient[akriv0.Instance, akriv0.InstanceList](t, akriv0.InstanceResource),
+		pods:           newClient[corev1.Pod, corev1.PodList](t, corev1.SchemeGroupVersion.WithResource("pods")),
+		services:       newClient[corev1.Service, corev1.ServiceList](t, corev1.SchemeGroupVersion.WithResource("services")),
+		jobs:           newClient[batchv1.Job, batchv1.JobList](t, batchv1.SchemeGroupVersion.WithResource("jobs")),
+		leases:         newClient[coordinationv1.Lease, coordinationv1.LeaseList](t, coordinationv1.SchemeGroupVersion.WithResource("leases")),
+		deployments:    newClient[appsv1.Deployment, appsv1.DeploymentList](t, appsv1.SchemeGroupVersion.WithResource("deployments")),
 	}
 	t.Cleanup(e.clear)
 	return e
@@ -67,9 +67,9 @@ func newClient[T, L any, PT interface {
 }, PL interface {
 	*L
 	runtime.Object
-}](t *testing.T, resource schema.GroupVersionResource, add func(*runtime.Scheme) error) *gentype.ClientWithList[PT, PL] {
+}](t *testing.T, resource schema.GroupVersionResource) *gentype.ClientWithList[PT, PL] {
 	t.Helper()
-	client, err := kube.NewClient[T, L, PT, PL](server.Config(), resource, add)
+	client, err := kube.NewClient[T, L, PT, PL](server.Config(), resource)
 	require.NoError(t, err)
 	return client.In("default")
 }
@@ -125,7 +125,7 @@ func names[L runtime.Object](e *testEnv, kind lister[L]) []string {
 func (e *testEnv) namespace(name string) {
 	e.t.Helper()
 	client, err := kube.NewClient[corev1.Namespace, corev1.NamespaceList](
-		server.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme)
+		server.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"))
 	require.NoError(e.t, err)
 	_, err = client.In("").Create(e.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
@@ -224,10 +224,10 @@ func (e *testEnv) allow(user string, rules ...rbacv1.PolicyRule) {
 	e.t.Helper()
 	ctx, metadata := context.WithoutCancel(e.t.Context()), metav1.ObjectMeta{Name: user}
 	roles, err := kube.NewClient[rbacv1.ClusterRole, rbacv1.ClusterRoleList](
-		server.Config(), rbacv1.SchemeGroupVersion.WithResource("clusterroles"), rbacv1.AddToScheme)
+		server.Config(), rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
 	require.NoError(e.t, err)
 	bindings, err := kube.NewClient[rbacv1.ClusterRoleBinding, rbacv1.ClusterRoleBindingList](
-		server.Config(), rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), rbacv1.AddToScheme)
+		server.Config(), rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"))
 	require.NoError(e.t, err)
 	_, err = roles.In("").Create(ctx, &rbacv1.ClusterRole{ObjectMeta: metadata, Rules: rules}, metav1.CreateOptions{})
 	require.NoError(e.t, err)
@@ -243,7 +243,7 @@ func (e *testEnv) allow(user string, rules ...rbacv1.PolicyRule) {
 
 	config := server.Config()
 	config.Impersonate.UserName = user
-	pods, err := kube.NewClient[corev1.Pod, corev1.PodList](config, corev1.SchemeGroupVersion.WithResource("pods"), corev1.AddToScheme)
+	pods, err := kube.NewClient[corev1.Pod, corev1.PodList](config, corev1.SchemeGroupVersion.WithResource("pods"))
 	require.NoError(e.t, err)
 	require.Eventually(e.t, func() bool {
 		_, err := pods.In("").List(ctx, metav1.ListOptions{})

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 
 	"akri.sh/libs/admin"
@@ -158,17 +159,22 @@ func (f *fixture) record(next http.RoundTripper) http.RoundTripper {
 }
 
 // nameInBody returns the name of the object that a request creates. It removes the unsupported
-// field from the request.
+// field from the request, which it sends as JSON.
 func (f *fixture) nameInBody(request *http.Request) string {
 	body, err := io.ReadAll(request.Body)
 	require.NoError(f, err)
-	var object metav1.PartialObjectMetadata
-	require.NoError(f, json.Unmarshal(body, &object))
+	object, kind, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
+	require.NoError(f, err)
+	object.GetObjectKind().SetGroupVersionKind(*kind)
+	body, err = json.Marshal(object)
+	require.NoError(f, err)
+
 	if unsupported := f.unsupported.Load(); unsupported != nil {
 		body = bytes.ReplaceAll(body, []byte(*unsupported), nil)
 	}
+	request.Header.Set("Content-Type", runtime.ContentTypeJSON)
 	request.Body, request.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	return object.Name
+	return object.(metav1.Object).GetName()
 }
 
 // written returns the writes since the last call.

@@ -127,7 +127,7 @@ func (f *fixture) edit(change func(*akriv0.ConfigurationSpec)) {
 // secret creates or updates a Secret with the key k.
 func (f *fixture) secret(name, value string) {
 	f.Helper()
-	client, err := kube.NewClient[corev1.Secret, corev1.SecretList](api.Config(), corev1.SchemeGroupVersion.WithResource("secrets"), corev1.AddToScheme)
+	client, err := kube.NewClient[corev1.Secret, corev1.SecretList](api.Config(), corev1.SchemeGroupVersion.WithResource("secrets"))
 	require.NoError(f, err)
 	secrets, desired := client.In(namespace), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string][]byte{"k": []byte(value)}}
 	_, err = secrets.Create(context.Background(), desired, metav1.CreateOptions{})
@@ -314,7 +314,7 @@ func grant[T any, PT interface {
 	kube.Object
 }](t *testing.T, resource, namespace string, object PT) {
 	t.Helper()
-	client, err := kube.NewClient[T, metav1.List, PT](api.Config(), rbacv1.SchemeGroupVersion.WithResource(resource), rbacv1.AddToScheme)
+	client, err := kube.NewClient[T, metav1.List, PT](api.Config(), rbacv1.SchemeGroupVersion.WithResource(resource))
 	require.NoError(t, err)
 	_, err = client.In(namespace).Create(t.Context(), object, metav1.CreateOptions{})
 	require.NoError(t, err)

@@ -183,7 +183,7 @@ func TestInvalidDevicesAreRefused(t *testing.T) {
 func TestTerminatingNamespace(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	namespaces, err := kube.NewClient[corev1.Namespace, corev1.NamespaceList](
-		api.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"), corev1.AddToScheme)
+		api.Config(), corev1.SchemeGroupVersion.WithResource("namespaces"))
 	require.NoError(t, err)
 	terminating, err := namespaces.In("").Create(t.Context(),
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "terminating-"}}, metav1.CreateOptions{})

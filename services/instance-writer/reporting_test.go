@@ -74,7 +74,7 @@ func TestNodeStopsReporting(t *testing.T) {
 func createLease(t *testing.T) {
 	t.Helper()
 	leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
-	client, err := kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](api.Config(), leases, coordinationv1.AddToScheme)
+	client, err := kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](api.Config(), leases)
 	require.NoError(t, err)
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "akri-instance-writer", Namespace: namespace}}
 	_, err = client.In(namespace).Create(t.Context(), lease, metav1.CreateOptions{})

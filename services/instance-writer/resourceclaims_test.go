@@ -43,7 +43,7 @@ func newClaims(t *testing.T, name string) claimsIn {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	claims, err := kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](
-		api.Config(), resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), resourcev1.AddToScheme)
+		api.Config(), resourcev1.SchemeGroupVersion.WithResource("resourceclaims"))
 	require.NoError(t, err)
 	return claimsIn{claims, created.Name}
 }

@@ -32,7 +32,7 @@ func (f *fixture) events(reason string) (messages []string) {
 
 func (f *fixture) listEvents(reason string) (found []corev1.Event) {
 	events, err := kube.NewClient[corev1.Event, corev1.EventList](
-		api.Config(), corev1.SchemeGroupVersion.WithResource("events"), corev1.AddToScheme)
+		api.Config(), corev1.SchemeGroupVersion.WithResource("events"))
 	require.NoError(f, err)
 	list, err := events.In(namespace).List(f.Context(), metav1.ListOptions{})
 	require.NoError(f, err)

@@ -47,7 +47,7 @@ func NewController(config *rest.Config, log *zap.Logger) (c *Controller, err err
 	if err != nil {
 		return nil, err
 	}
-	pods, err := kube.NewClient[corev1.Pod, corev1.PodList](config, corev1.SchemeGroupVersion.WithResource("pods"), corev1.AddToScheme)
+	pods, err := kube.NewClient[corev1.Pod, corev1.PodList](config, corev1.SchemeGroupVersion.WithResource("pods"))
 	if err != nil {
 		return nil, err
 	}

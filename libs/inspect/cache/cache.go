@@ -198,11 +198,6 @@ type builder struct {
 	err    error
 }
 
-// types are those of all objects of a Cache.
-var types = runtime.NewSchemeBuilder(
-	akriv0.AddToScheme, corev1.AddToScheme, batchv1.AddToScheme, appsv1.AddToScheme, admissionregistrationv1.AddToScheme, resourcev1.AddToScheme,
-)
-
 // follow returns an informer, or nil if the user may not list the objects. A short list finds that
 // out, because an informer would repeat it without a limit.
 func follow[T, L any, P interface {
@@ -215,7 +210,7 @@ func follow[T, L any, P interface {
 	if b.err != nil {
 		return nil
 	}
-	client, err := kube.NewClient[T, L, P, PL](b.config, resource, types.AddToScheme)
+	client, err := kube.NewClient[T, L, P, PL](b.config, resource)
 	if err != nil {
 		b.err = err
 		return nil

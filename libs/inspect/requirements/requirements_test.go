@@ -47,7 +47,7 @@ func newCluster(t *testing.T) cluster {
 	t.Helper()
 	resource := apiextensions.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	client, err := kube.NewClient[apiextensions.CustomResourceDefinition, apiextensions.CustomResourceDefinitionList](
-		server.Config(), resource, apiextensions.AddToScheme)
+		server.Config(), resource)
 	require.NoError(t, err)
 	requests, err := discovery.NewDiscoveryClientForConfig(server.Config())
 	require.NoError(t, err)

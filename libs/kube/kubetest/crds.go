@@ -22,7 +22,7 @@ type crdClient = kube.Client[*apiextensions.CustomResourceDefinition, *apiextens
 func (s *Server) installCRDs(ctx context.Context) error {
 	resource := apiextensions.SchemeGroupVersion.WithResource("customresourcedefinitions")
 	client, err := kube.NewClient[apiextensions.CustomResourceDefinition, apiextensions.CustomResourceDefinitionList](
-		s.config, resource, apiextensions.AddToScheme)
+		s.config, resource)
 	if err != nil {
 		return err
 	}

@@ -1,12 +1,20 @@
 package kubetest_test
 
 import (
+	"mime"
+	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/gentype"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
@@ -99,4 +107,89 @@ func TestNamesOfKubernetesAreAccepted(t *testing.T) {
 		_, err := client.In("default").Create(t.Context(), object, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
+}
+
+// responses records the media types of the responses, by request.
+type responses struct {
+	next http.RoundTripper
+
+	mu    sync.Mutex
+	types map[string]string
+}
+
+func (r *responses) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := r.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
+	verb := request.Method
+	if request.URL.Query().Has("watch") {
+		verb = "WATCH"
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.types[verb+" "+request.URL.Path] = kind
+	return response, nil
+}
+
+// TestMediaTypes uses each verb with an object of Kubernetes, which is sent as protobuf, and with a
+// Configuration, which has only JSON.
+func TestMediaTypes(t *testing.T) {
+	config, seen := server.Config(), &responses{types: map[string]string{}}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { seen.next = next; return seen })
+	configMaps, err := kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](config, corev1.SchemeGroupVersion.WithResource("configmaps"))
+	require.NoError(t, err)
+	metadata, err := kube.NewMetadataClient(config, corev1.SchemeGroupVersion.WithResource("configmaps"), "ConfigMap")
+	require.NoError(t, err)
+	configurations, err := kube.Configurations(config)
+	require.NoError(t, err)
+
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "media-types"}, Data: map[string]string{"key": "value"}}
+	useVerbs(t, configMaps.In("default"), configMap)
+	useVerbs(t, configurations.In("default"), configuration("media-types"))
+	_, err = configMaps.In("default").Create(t.Context(), configMap, metav1.CreateOptions{})
+	require.NoError(t, err)
+	found, err := metadata.In("default").List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=media-types"})
+	require.NoError(t, err)
+	require.Len(t, found.Items, 1)
+	require.Equal(t, "media-types", found.Items[0].Name)
+
+	require.Len(t, seen.types, 2*7)
+	for request, kind := range seen.types {
+		want := "application/vnd.kubernetes.protobuf"
+		if strings.Contains(request, akriv0.Group) {
+			want = "application/json"
+		}
+		require.Equal(t, want, kind, request)
+	}
+}
+
+// useVerbs creates, reads, changes and deletes the object.
+func useVerbs[T kube.Object, L runtime.Object](t *testing.T, client *gentype.ClientWithList[T, L], object T) {
+	ctx, name := t.Context(), object.GetName()
+	watching, err := client.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	require.NoError(t, err)
+	defer watching.Stop()
+	created, err := client.Create(ctx, object, metav1.CreateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, created, (<-watching.ResultChan()).Object)
+	read, err := client.Get(ctx, name, metav1.GetOptions{})
+	require.NoError(t, err)
+	require.Equal(t, created, read)
+	_, err = client.List(ctx, metav1.ListOptions{})
+	require.NoError(t, err)
+
+	created.SetLabels(map[string]string{"step": "updated"})
+	updated, err := client.Update(ctx, created, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "updated", updated.GetLabels()["step"])
+	patched, err := client.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"step":"patched"}}}`), metav1.PatchOptions{})
+	require.NoError(t, err)
+	require.Equal(t, "patched", patched.GetLabels()["step"])
+
+	uid := patched.GetUID()
+	require.NoError(t, client.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}))
+	_, err = client.Get(ctx, name, metav1.GetOptions{})
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
 }

@@ -26,7 +26,7 @@ type Record struct {
 // NewRecord returns the Record of a namespace. It starts nothing.
 func NewRecord(config *rest.Config, namespace string) (*Record, error) {
 	client, err := kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](
-		config, corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.AddToScheme)
+		config, corev1.SchemeGroupVersion.WithResource("configmaps"))
 	if err != nil {
 		return nil, err
 	}

@@ -74,12 +74,12 @@ func NewReviewer(config *rest.Config, count func(resource, result string)) (*Rev
 	var err error
 	// There is no list of reviews.
 	r.tokens, err = kube.NewClient[authenticationv1.TokenReview, authenticationv1.TokenReview](
-		config, authenticationv1.SchemeGroupVersion.WithResource(tokenReviews), authenticationv1.AddToScheme)
+		config, authenticationv1.SchemeGroupVersion.WithResource(tokenReviews))
 	if err != nil {
 		return nil, err
 	}
 	r.rights, err = kube.NewClient[authorizationv1.SubjectAccessReview, authorizationv1.SubjectAccessReview](
-		config, authorizationv1.SchemeGroupVersion.WithResource(accessReviews), authorizationv1.AddToScheme)
+		config, authorizationv1.SchemeGroupVersion.WithResource(accessReviews))
 	return r, err
 }
 

@@ -57,12 +57,12 @@ func New(
 	}
 	resource := admissionv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
 	client, err := kube.NewClient[admissionv1.ValidatingAdmissionPolicy, admissionv1.ValidatingAdmissionPolicyList](
-		config, resource, admissionv1.AddToScheme)
+		config, resource)
 	if err != nil {
 		return nil, err
 	}
 	configMaps, err := kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](
-		config, corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.AddToScheme)
+		config, corev1.SchemeGroupVersion.WithResource("configmaps"))
 	if err != nil {
 		return nil, err
 	}

@@ -112,7 +112,7 @@ func New(config *rest.Config, options Options) (*Webhook, error) {
 	}
 	resource := admissionregistrationv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations")
 	registrations, err := kube.NewClient[registration, admissionregistrationv1.ValidatingWebhookConfigurationList](
-		config, resource, admissionregistrationv1.AddToScheme)
+		config, resource)
 	if err != nil {
 		return nil, err
 	}

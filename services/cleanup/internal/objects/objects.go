@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -99,23 +98,11 @@ type Client struct{ clients map[Kind]*metadataClient }
 func NewClient(config *rest.Config) (c *Client, err error) {
 	c = &Client{clients: map[Kind]*metadataClient{}}
 	for _, k := range append([]Kind{configuration, lease, deployment}, Kinds...) {
-		if c.clients[k], err = newMetadataClient(config, k); err != nil {
+		if c.clients[k], err = kube.NewMetadataClient(config, k.resource, k.name); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
-}
-
-// newMetadataClient decodes objects as metadata and ignores the rest.
-func newMetadataClient(config *rest.Config, k Kind) (*metadataClient, error) {
-	add := func(scheme *runtime.Scheme) error {
-		version := k.resource.GroupVersion()
-		scheme.AddKnownTypeWithName(version.WithKind(k.name), &metav1.PartialObjectMetadata{})
-		scheme.AddKnownTypeWithName(version.WithKind(k.name+"List"), &metav1.PartialObjectMetadataList{})
-		metav1.AddToGroupVersion(scheme, version)
-		return nil
-	}
-	return kube.NewClient[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](config, k.resource, add)
 }
 
 // List returns the objects of a kind that Akri created.

@@ -54,15 +54,15 @@ func NewCache(config *rest.Config) (Cache, error) {
 	instances, instancesErr := kube.Instances(config)
 	configurations, configurationsErr := kube.Configurations(config)
 	nodes, nodesErr := kube.Nodes(config)
-	version, add := resourcev1.SchemeGroupVersion, resourcev1.AddToScheme
+	version := resourcev1.SchemeGroupVersion
 	classes, classesErr := kube.NewClient[resourcev1.DeviceClass, resourcev1.DeviceClassList](
-		config, version.WithResource("deviceclasses"), add)
+		config, version.WithResource("deviceclasses"))
 	slices, slicesErr := kube.NewClient[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](
-		config, version.WithResource("resourceslices"), add)
+		config, version.WithResource("resourceslices"))
 	claims, claimsErr := kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](
-		config, version.WithResource("resourceclaims"), add)
+		config, version.WithResource("resourceclaims"))
 	roles, rolesErr := kube.NewClient[rbacv1.ClusterRole, rbacv1.ClusterRoleList](
-		config, rbacv1.SchemeGroupVersion.WithResource("clusterroles"), rbacv1.AddToScheme)
+		config, rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
 	if err := errors.Join(instancesErr, configurationsErr, nodesErr, classesErr, slicesErr, claimsErr, rolesErr); err != nil {
 		return Cache{}, err
 	}

@@ -68,7 +68,7 @@ type Recorder struct {
 // NewRecorder returns a Recorder. It sends no request.
 func NewRecorder(options Options) (*Recorder, error) {
 	endpoints, err := kube.NewClient[discoveryv1.EndpointSlice, discoveryv1.EndpointSliceList](
-		options.REST, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), discoveryv1.AddToScheme)
+		options.REST, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"))
 	if err != nil {
 		return nil, err
 	}
@@ -207,12 +207,12 @@ func (r *Recorder) readFeatures(ctx context.Context, address string) (desired.Fe
 		return desired.Features{}, err
 	}
 	defer transport.CloseIdleConnections()
-	version, add := resourcev1.SchemeGroupVersion, resourcev1.AddToScheme
-	classes, err := kube.NewClient[resourcev1.DeviceClass, resourcev1.DeviceClassList](config, version.WithResource("deviceclasses"), add)
+	version := resourcev1.SchemeGroupVersion
+	classes, err := kube.NewClient[resourcev1.DeviceClass, resourcev1.DeviceClassList](config, version.WithResource("deviceclasses"))
 	if err != nil {
 		return desired.Features{}, err
 	}
-	slices, err := kube.NewClient[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](config, version.WithResource("resourceslices"), add)
+	slices, err := kube.NewClient[resourcev1.ResourceSlice, resourcev1.ResourceSliceList](config, version.WithResource("resourceslices"))
 	if err != nil {
 		return desired.Features{}, err
 	}

@@ -33,7 +33,7 @@ const pluginSelector = "app.kubernetes.io/component in (dra-kubelet-plugin,agent
 // NewCache returns a cache that is not running. It sends no request. The namespace is that of the
 // services of nodes.
 func NewCache(config *rest.Config, namespace string) (*Cache, error) {
-	pods, err := kube.NewClient[corev1.Pod, corev1.PodList](config, corev1.SchemeGroupVersion.WithResource("pods"), corev1.AddToScheme)
+	pods, err := kube.NewClient[corev1.Pod, corev1.PodList](config, corev1.SchemeGroupVersion.WithResource("pods"))
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ type Reviewer func(ctx context.Context, token, namespace string) (Identity, erro
 func NewReviewer(config *rest.Config) (Reviewer, error) {
 	resource := authenticationv1.SchemeGroupVersion.WithResource("tokenreviews")
 	// There is no list of TokenReviews.
-	client, err := kube.NewClient[authenticationv1.TokenReview, authenticationv1.TokenReview](config, resource, authenticationv1.AddToScheme)
+	client, err := kube.NewClient[authenticationv1.TokenReview, authenticationv1.TokenReview](config, resource)
 	if err != nil {
 		return nil, err
 	}

@@ -60,7 +60,7 @@ func New(config *rest.Config, secret, configMap cache.ObjectName, issuer pki.Iss
 		return nil, err
 	}
 	configMaps, err := kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](
-		config, corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.AddToScheme)
+		config, corev1.SchemeGroupVersion.WithResource("configmaps"))
 	if err != nil {
 		return nil, err
 	}

@@ -106,11 +106,11 @@ func (c *Cluster) createClients(config *rest.Config) error {
 	c.configurationClient, errs[1] = kube.Configurations(config)
 	c.nodeClient, errs[2] = kube.Nodes(config)
 	events := corev1.SchemeGroupVersion.WithResource("events")
-	c.eventClient, errs[3] = kube.NewClient[corev1.Event, corev1.EventList](config, events, corev1.AddToScheme)
+	c.eventClient, errs[3] = kube.NewClient[corev1.Event, corev1.EventList](config, events)
 	leases := coordinationv1.SchemeGroupVersion.WithResource("leases")
-	c.leaseClient, errs[4] = kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](config, leases, coordinationv1.AddToScheme)
+	c.leaseClient, errs[4] = kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](config, leases)
 	claims := resourcev1.SchemeGroupVersion.WithResource("resourceclaims")
-	c.claimClient, errs[5] = kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](config, claims, resourcev1.AddToScheme)
+	c.claimClient, errs[5] = kube.NewClient[resourcev1.ResourceClaim, resourcev1.ResourceClaimList](config, claims)
 	return errors.Join(errs[:]...)
 }
 

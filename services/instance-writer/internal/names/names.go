@@ -43,7 +43,7 @@ func New(
 	config *rest.Config, namespace string, configurations *kube.Informer[*akriv0.Configuration], onChange func(), log *zap.Logger,
 ) (*Record, error) {
 	client, err := kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](
-		config, corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.AddToScheme)
+		config, corev1.SchemeGroupVersion.WithResource("configmaps"))
 	if err != nil {
 		return nil, err
 	}

@@ -33,11 +33,11 @@ type APIServer struct {
 
 // NewAPIServer returns an API of the API server.
 func NewAPIServer(config *rest.Config) (*APIServer, error) {
-	core, add := corev1.SchemeGroupVersion, corev1.AddToScheme
-	secrets, secretsErr := kube.NewClient[corev1.Secret, corev1.SecretList](config, core.WithResource("secrets"), add)
-	configMaps, configMapsErr := kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](config, core.WithResource("configmaps"), add)
+	core := corev1.SchemeGroupVersion
+	secrets, secretsErr := kube.NewClient[corev1.Secret, corev1.SecretList](config, core.WithResource("secrets"))
+	configMaps, configMapsErr := kube.NewClient[corev1.ConfigMap, corev1.ConfigMapList](config, core.WithResource("configmaps"))
 	reviews, reviewsErr := kube.NewClient[authenticationv1.SelfSubjectReview, metav1.List](
-		config, authenticationv1.SchemeGroupVersion.WithResource("selfsubjectreviews"), authenticationv1.AddToScheme)
+		config, authenticationv1.SchemeGroupVersion.WithResource("selfsubjectreviews"))
 	return &APIServer{secrets: secrets, configMaps: configMaps, reviews: reviews}, errors.Join(secretsErr, configMapsErr, reviewsErr)
 }
 
