@@ -146,9 +146,20 @@ func (s *Store) SetResources(resources instancev1.Resources) (changed bool) {
 func (s *Store) put(instance *instancev1.Instance) {
 	name := nameOf(instance)
 	previous := s.instances[name]
-	if s.instances[name] = newer(previous, instance); s.instances[name] != previous {
+	s.instances[name] = newer(previous, instance)
+	if !equal(previous, s.instances[name]) {
 		s.publish()
 	}
+}
+
+// equal reports whether the Instances differ in nothing but their revision.
+func equal(a, b *instancev1.Instance) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	other := proto.CloneOf(b)
+	other.Revision = a.GetRevision()
+	return proto.Equal(a, other)
 }
 
 func (s *Store) publish() {
@@ -161,10 +172,10 @@ func nameOf(instance *instancev1.Instance) types.NamespacedName {
 	return types.NamespacedName{Namespace: instance.GetNamespace(), Name: instance.GetName()}
 }
 
-// newer returns the received Instance if it is newer than the current one and differs from it. The
-// watch and the responses to calls can overtake each other.
+// newer returns the current Instance if it is newer than the received one, and otherwise the
+// received one. The watch and the responses to calls can overtake each other.
 func newer(current, received *instancev1.Instance) *instancev1.Instance {
-	if isNewer(current, received.GetRevision()) || current != nil && proto.Equal(current, received) {
+	if isNewer(current, received.GetRevision()) {
 		return current
 	}
 	return received

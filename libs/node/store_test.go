@@ -75,6 +75,8 @@ func TestStoreDoesNotPublishWithoutChange(t *testing.T) {
 	s.SetInstances([]*instancev1.Instance{instance("ns", "i", 1, "")}, 0)
 	_, changed := s.Get()
 	s.Update(instance("ns", "i", 1, ""))
+	s.Update(instance("ns", "i", 3, ""))
+	s.Update(instance("ns", "i", 2, "node-a"))
 	s.Remove(types.NamespacedName{Namespace: "ns", Name: "other"}, 0)
 	select {
 	case <-changed:

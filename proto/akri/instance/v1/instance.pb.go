@@ -928,8 +928,9 @@ type Instance struct {
 	// One entry for each index below the capacity, and for each index at or above it that is still
 	// held after the capacity was lowered.
 	Slots []*Slot `protobuf:"bytes,6,rep,name=slots,proto3" json:"slots,omitempty"`
-	// The resourceVersion of the object, which increases with each write. It orders the states that a
-	// receiver gets from several streams and responses. 0: unknown, treated as the newest.
+	// The revision of the API server at which the object has this state: its resourceVersion, or a
+	// later one up to which the sender has seen no change. It orders the states that a receiver gets
+	// from several streams and responses. 0: unknown, treated as the newest.
 	Revision uint64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The id of the device. Empty: unknown, because upstream Akri created the Instance. The name then
 	// identifies the device.

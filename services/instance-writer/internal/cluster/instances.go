@@ -134,16 +134,15 @@ func (c *Cluster) addWritten(written ownWrite) {
 func (c *Cluster) isAhead(written ownWrite) bool {
 	revision := c.Revision() // not newer than the Instance
 	watched := c.Watched(Key(written.Instance))
-	switch {
-	case watched == nil:
-		// If the watch has delivered the version, it has also delivered the deletion.
-		order, err := resourceversion.CompareResourceVersion(revision, written.ResourceVersion)
-		return err != nil || order < 0
-	case written.deleted:
-		return !newer(watched, written.Instance)
-	default:
-		return newer(written.Instance, watched)
+	if written.deleted && watched != nil && watched.ResourceVersion == written.ResourceVersion {
+		return true // the version of the deletion is later
 	}
+
+	// After a restore of etcd, the Instance of a later revision can be older than the write.
+	if order, err := resourceversion.CompareResourceVersion(revision, written.ResourceVersion); err == nil && order >= 0 {
+		return false
+	}
+	return watched == nil || newer(written.Instance, watched)
 }
 
 // forgetWritten drops an Instance that this process wrote and that has changed since.

@@ -145,7 +145,7 @@ func (s *instanceStream) sendSnapshot() error {
 	// The revision is read before the Instances, so that it is not newer than they are.
 	part, size := &instancev1.InstanceSnapshot{Revision: revision(s.Cluster.Revision())}, 0
 	for _, instance := range s.Cluster.InstancesOn(s.node) {
-		message := toProto(instance)
+		message := toProtoAt(instance, part.GetRevision())
 		bytes := proto.Size(message)
 		if size > 0 && size+bytes > maxPartBytes {
 			part.More = true
@@ -172,7 +172,7 @@ func (s *instanceStream) sendChange(key types.NamespacedName) error {
 	current := revision(s.Cluster.Revision()) // not newer than the Instance
 	response := &instancev1.WatchInstancesResponse{}
 	if instance := s.Cluster.Watched(key); instance != nil && slices.Contains(instance.Spec.Nodes, s.node) {
-		response.Event = &instancev1.WatchInstancesResponse_Updated{Updated: toProto(instance)}
+		response.Event = &instancev1.WatchInstancesResponse_Updated{Updated: toProtoAt(instance, current)}
 	} else {
 		// Sent even if this stream has not sent the Instance: the receiver may have it from another
 		// replica.
@@ -183,6 +183,15 @@ func (s *instanceStream) sendChange(key types.NamespacedName) error {
 		return fmt.Errorf("send change: %w", err)
 	}
 	return nil
+}
+
+// toProtoAt returns the Instance as the state at the revision, which the watch has reached, unless
+// the Instance is newer. After a restore of etcd, Instances have earlier resourceVersions than what
+// nodes have received, and only the revision of the watch is later.
+func toProtoAt(instance *akriv0.Instance, reached uint64) *instancev1.Instance {
+	message := toProto(instance)
+	message.Revision = max(message.Revision, reached)
+	return message
 }
 
 func toProto(instance *akriv0.Instance) *instancev1.Instance {
