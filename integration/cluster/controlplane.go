@@ -2,20 +2,13 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"akri.sh/libs/kube/kubetest/controlplane"
-
-	"akri.sh/integration/devices/netns"
 )
 
 // controlPlane is the scope name of the processes that run on no node.
@@ -199,66 +192,4 @@ func (c *Cluster) RestartExited(ctx context.Context) (names []string, err error)
 		names = append(names, d.name)
 	}
 	return names, nil
-}
-
-// EtcdMetrics returns the metrics of etcd in the Prometheus text format.
-func (c *Cluster) EtcdMetrics(ctx context.Context) ([]byte, error) {
-	text, err := c.requestEtcd(ctx, http.MethodGet, "metrics", "")
-	if err != nil {
-		return nil, fmt.Errorf("get metrics of etcd: %w", err)
-	}
-	return text, nil
-}
-
-// EtcdRevision returns the revision of the last change in etcd.
-func (c *Cluster) EtcdRevision(ctx context.Context) (string, error) {
-	// The key, /none in Base64, is that of no object. The header of each response has the revision.
-	text, err := c.requestEtcd(ctx, http.MethodPost, "v3/kv/range", `{"key":"L25vbmU=","count_only":true}`)
-	var response struct{ Header struct{ Revision string } }
-	if err == nil {
-		err = json.Unmarshal(text, &response)
-	}
-	if err != nil {
-		return "", fmt.Errorf("get revision of etcd: %w", err)
-	}
-	return response.Header.Revision, nil
-}
-
-// CompactEtcd deletes the history before the revision, as kube-apiserver does every five minutes.
-func (c *Cluster) CompactEtcd(ctx context.Context, revision string) error {
-	_, err := c.requestEtcd(ctx, http.MethodPost, "v3/kv/compaction", fmt.Sprintf(`{"revision":%q,"physical":true}`, revision))
-	if err != nil {
-		return fmt.Errorf("compact etcd: %w", err)
-	}
-	return nil
-}
-
-// requestEtcd sends an HTTP request with a body in JSON.
-func (c *Cluster) requestEtcd(ctx context.Context, method, path, body string) ([]byte, error) {
-	if c.machine == nil {
-		return nil, ErrExternal
-	}
-	request, err := http.NewRequestWithContext(ctx, method, c.servers().EtcdClientURL+"/"+path, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	// http.Transport dials in another goroutine, so this function enters the network namespace.
-	dial := func(ctx context.Context, network, address string) (conn net.Conn, err error) {
-		err = netns.Do(filepath.Join(netnsDir, c.netns(controlPlane)), func() (err error) {
-			conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
-			return err
-		})
-		return conn, err
-	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
-	response, err := client.Do(request)
-	if err != nil {
-		return nil, err
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", response.Status, text)
-	}
-	return text, err
 }

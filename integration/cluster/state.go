@@ -156,7 +156,7 @@ func (m *machine) down(ctx context.Context) error {
 // clusterFiles are the files that a cluster creates in its directory, except logs and lock.
 var clusterFiles = []string{
 	"state.json", "state.json.partial", "kubeconfig", "kube-controller-manager.kubeconfig", "kube-scheduler.kubeconfig",
-	"kube-proxy.kubeconfig", "dns.yaml", "pki", "etcd", "images", "nodes", "bin",
+	"kube-proxy.kubeconfig", "dns.yaml", "pki", "etcd", "etcd-snapshot", "images", "nodes", "bin",
 }
 
 // clean kills the cluster's processes and removes its namespaces, its files and the additional

@@ -62,6 +62,7 @@ func TestChanges(t *testing.T) {
 	inOrder(t,
 		faults,
 		walkOfFaults,
+		restoredEtcd,
 		deletedObjects,
 		movedSockets,
 		podSecurity,

@@ -60,6 +60,7 @@ func Programs() []Program {
 	}
 	return append(list,
 		Program{Name: "coredns", Module: "tools/coredns", Package: "."},
+		Program{Name: "etcdutl", Module: "tools/etcdutl", Package: "go.etcd.io/etcd/etcdutl/v3"},
 		Program{Name: "helm", Module: "tools/helm", Package: "helm.sh/helm/v4/cmd/helm"},
 		Program{Name: "helm-3", Module: "tools/helm-3", Package: "helm.sh/helm/v3/cmd/helm"},
 		Program{Name: "otelcol", Module: "tools/otelcol", Package: "."},
@@ -111,7 +112,7 @@ func minorOf(version string) string {
 func OfCluster(minor string) []string {
 	var names []string
 	for _, p := range Programs() {
-		if !slices.Contains([]string{"helm", "helm-3", "otelcol"}, p.Name) {
+		if !slices.Contains([]string{"etcdutl", "helm", "helm-3", "otelcol"}, p.Name) {
 			names = append(names, Earlier(p.Name, minor))
 		}
 	}
