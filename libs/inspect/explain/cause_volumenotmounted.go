@@ -16,7 +16,7 @@ func init() {
 // hostValues are the chart values of the directories of nodes, by the volumes of Akri's Pods.
 var hostValues = map[string]string{
 	"handlers": "handlers", "registrar": "mesh", "discovery-operator": "mesh", "config-plugin-allocator": "mesh", "cdi": "cdi",
-	"device-plugins": "kubelet", "pod-resources": "kubelet", "plugins-registry": "kubelet",
+	"device-plugins": "devicePlugins", "pod-resources": "kubelet", "plugins-registry": "kubelet",
 }
 
 // volumeNotMounted examines a Pod of Akri of which no container has started.

@@ -24,17 +24,27 @@ func TestDirectoriesHaveTheirValues(t *testing.T) {
 		manifests, err := os.ReadFile("../../../charts/testdata/" + form + ".golden.yaml")
 		require.NoError(t, err)
 		for _, volume := range hostVolume.FindAllStringSubmatch(string(manifests), -1) {
-			for value, directory := range values {
-				if !strings.HasPrefix(volume[2]+"/", directory+"/") {
-					continue
-				}
-				command := remedyForVolume(t, volume[1], volume[2])
-				require.Contains(t, command, "--set global.host."+value+"=DIRECTORY", volume[1])
-				tested[value] = true
+			value := valueOf(values, volume[2])
+			if value == "" {
+				continue
 			}
+			command := remedyForVolume(t, volume[1], volume[2])
+			require.Contains(t, command, "--set global.host."+value+"=DIRECTORY", volume[1])
+			tested[value] = true
 		}
 	}
 	require.Len(t, tested, len(values))
+}
+
+// valueOf returns the name of the value with the directory, or with the closest parent that is a
+// value.
+func valueOf(values map[string]string, directory string) (closest string) {
+	for value, parent := range values {
+		if strings.HasPrefix(directory+"/", parent+"/") && len(parent) > len(values[closest]) {
+			closest = value
+		}
+	}
+	return closest
 }
 
 // hostValues returns the directories of nodes, by the names of the chart's values.
@@ -56,7 +66,7 @@ func remedyForVolume(t *testing.T, name, path string) string {
 	s := load(t, "wrong-kubelet-directory")
 	pod := explain.Find(s.Pods, "akri-system", "akri-device-plugin-host-b")
 	pod.Spec.Volumes = []corev1.Volume{{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path}}}}
-	s.Warnings[0].Message = strings.ReplaceAll(s.Warnings[0].Message, "device-plugins", name)
+	s.Warnings[0].Message = strings.ReplaceAll(s.Warnings[0].Message, "pod-resources", name)
 
 	e := explain.Configuration(s, "default", "camera")
 	remedies := e.Cause().Remedies

@@ -131,9 +131,8 @@ handlers: [/var/lib/akri, {{ $host.handlers | default "/var/lib/akri" }}]
 {{- range list "registrar" "discovery-operator" "config-plugin-allocator" }}
 {{ . }}: [/run/akri/{{ . }}, {{ $host.mesh | default "/run/akri" }}/{{ . }}]
 {{- end }}
-{{- range list "device-plugins" "pod-resources" }}
-{{ . }}: [/var/lib/kubelet/{{ . }}, {{ $kubelet }}/{{ . }}]
-{{- end }}
+device-plugins: [/var/lib/kubelet/device-plugins, {{ $host.devicePlugins | default "/var/lib/kubelet/device-plugins" }}]
+pod-resources: [/var/lib/kubelet/pod-resources, {{ $kubelet }}/pod-resources]
 plugins-registry: [/var/lib/kubelet/plugins_registry, {{ $kubelet }}/plugins_registry]
 cdi: [/var/run/cdi, {{ $host.cdi | default "/var/run/cdi" }}]
 # The mounts of the node, because its disks must not be devices. A container sees only its own.
