@@ -28,6 +28,9 @@ type Member struct {
 	// Tap is a tap device in the network namespace of Neighbour: the other end of the machine's
 	// network interface, which has the address MAC.
 	Tap, MAC string
+	// KubeletDir is the kubelet's directory on the machine. It can be changed before the machine
+	// starts.
+	KubeletDir string
 	// Dir has the machine's files: programs in bin, their configuration in config, and images in
 	// images.
 	Dir string
@@ -62,7 +65,7 @@ func (c *Cluster) Join(ctx context.Context, name string, number int, images ...s
 	}
 	return &Member{
 		Name: name, IP: node.IP(), Gateway: controlPlaneIP, Tap: linkName(index), MAC: mac(firstNodeIndex + index),
-		Dir: c.node(name), cluster: c,
+		KubeletDir: "/var/lib/kubelet", Dir: c.node(name), cluster: c,
 	}, nil
 }
 

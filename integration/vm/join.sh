@@ -1,6 +1,7 @@
 #!/bin/sh
 # Makes the guest a node of a cluster: with the files in /node, and with a disk that outlives the
-# guest for the state of the node. node.env has the name and the addresses.
+# guest for the state of the node. node.env has the name, the addresses and the kubelet's
+# directory.
 set -eu
 . /node/node.env
 export PATH=/node/bin:$PATH
@@ -20,10 +21,12 @@ until [ -b "$disk" ]; do sleep 0.1; done
 blkid "$disk" || mkfs.ext4 -q "$disk"
 mkdir -p /state
 mount "$disk" /state
-for dir in lib/containerd lib/kubelet lib/cni lib/akri log/pods log/containers; do
-  mkdir -p "/state/$dir" "/var/$dir"
-  mount --bind "/state/$dir" "/var/$dir"
+for dir in /var/lib/containerd "$kubelet" /var/lib/cni /var/lib/akri /var/log/pods /var/log/containers; do
+  mkdir -p "/state$dir" "$dir"
+  mount --bind "/state$dir" "$dir"
 done
+# As on distributions whose system is an image.
+mount --bind --options ro /usr /usr
 
 # service NAME ARGUMENT...: runs a program as a service that systemd restarts.
 service() {
@@ -39,6 +42,6 @@ for image in /node/images/*.tar; do
   [ -e "$imported" ] || ctr --namespace=k8s.io images import "$image"
   touch "$imported"
 done
-service kubelet --config=/node/config/kubelet.yaml --kubeconfig=/node/config/kubelet.kubeconfig \
+service kubelet --root-dir="$kubelet" --config=/node/config/kubelet.yaml --kubeconfig=/node/config/kubelet.kubeconfig \
   --hostname-override="$name" --node-ip="$address"
 service kube-proxy --config=/node/config/kube-proxy.yaml

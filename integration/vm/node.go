@@ -58,7 +58,8 @@ func (i *Image) StartNode(ctx context.Context, c *cluster.Cluster, member *clust
 
 // packFiles returns a disk with the files of the member.
 func packFiles(ctx context.Context, member *cluster.Member) (*os.File, error) {
-	environment := fmt.Sprintf("name=%s\naddress=%s\ngateway=%s\nmac=%s\n", member.Name, member.IP, member.Gateway, member.MAC)
+	environment := fmt.Sprintf("name=%s\naddress=%s\ngateway=%s\nmac=%s\nkubelet=%s\n",
+		member.Name, member.IP, member.Gateway, member.MAC, member.KubeletDir)
 	if err := os.WriteFile(filepath.Join(member.Dir, "node.env"), []byte(environment), 0o644); err != nil {
 		return nil, fmt.Errorf("write addresses of node: %w", err)
 	}

@@ -26,9 +26,11 @@ import (
 // TestNode plugs devices into a node of a cluster, for brokers that read them, and does to the node
 // what happens to machines.
 func TestNode(t *testing.T) {
-	s := newSite(t)
+	s := newSite(t, siteConfig{description: "a node"})
+	s.install(t)
+	s.offerDisks(t, diskRules...)
 	for _, d := range nodeDisks {
-		t.Run(d.device.Driver, func(t *testing.T) { s.testDisk(t, d) })
+		t.Run(d.device.Driver, func(t *testing.T) { s.testDisk(t, d, "plugged in, read by a broker, unplugged") })
 	}
 	t.Run("camera", s.testCamera)
 	for _, e := range nodeEvents {
@@ -58,9 +60,9 @@ func (s *site) plugDisk(t *testing.T, device vm.Device) (*vm.Plugged, string) {
 	return plugged, content
 }
 
-func (s *site) testDisk(t *testing.T, d nodeDisk) {
+func (s *site) testDisk(t *testing.T, d nodeDisk, done string) {
 	var seen string
-	t.Cleanup(func() { results.add(t, d.description+" of a node", "plugged in, read by a broker, unplugged", seen) })
+	t.Cleanup(func() { results.add(t, d.description+" of "+s.description, done, seen) })
 	started := time.Now()
 	disk, content := s.plugDisk(t, d.device)
 	s.awaitDisk(t, content)

@@ -1,6 +1,7 @@
 package vm_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,21 +33,36 @@ const (
 	siteTimeout = 6 * time.Minute
 )
 
-// diskConfiguration selects the disks that the tests plug in, but not those of the node.
-const diskConfiguration = `
+// configurationFormat is a Configuration of udev with a broker for each device: a name, rules, and
+// the PodSpec of brokers.
+const configurationFormat = `
 apiVersion: akri.sh/v0
 kind: Configuration
-metadata: {name: disks, namespace: default}
+metadata: {name: %s, namespace: default}
 spec:
   discoveryHandler:
     name: udev
     discoveryDetails: |
       udevRules:
-      - SUBSYSTEM=="block", ENV{DEVTYPE}=="disk", ENV{ID_SERIAL_SHORT}=="SITE*"
-      - SUBSYSTEM=="block", ENV{DEVTYPE}=="disk", ENV{ID_SERIAL}=="SITE*"
+      - %s
   brokerSpec:
     brokerPodSpec:
       terminationGracePeriodSeconds: 1
+%s`
+
+func configuration(name string, rules []string, pod string) string {
+	return fmt.Sprintf(configurationFormat, name, strings.Join(rules, "\n      - "), pod)
+}
+
+// diskRules select the disks that the tests plug in, but not those of the node. Their serial number
+// is a property of udev.
+var diskRules = []string{
+	`SUBSYSTEM=="block", ENV{DEVTYPE}=="disk", ENV{ID_SERIAL_SHORT}=="SITE*"`,
+	`SUBSYSTEM=="block", ENV{DEVTYPE}=="disk", ENV{ID_SERIAL}=="SITE*"`,
+}
+
+// diskBroker serves what it reads from its device.
+const diskBroker = `
       containers:
       - name: broker
         image: ghcr.io/akri-mesh/sample-broker:dev
@@ -58,22 +74,11 @@ spec:
           limits: {"{{PLACEHOLDER}}": "1"}
 `
 
-// cameraConfiguration runs the camera broker as a user who may read the device node as a member of
-// the group video. It is ready when the camera has sent a frame.
-const cameraConfiguration = `
-apiVersion: akri.sh/v0
-kind: Configuration
-metadata: {name: cameras, namespace: default}
-spec:
-  discoveryHandler:
-    name: udev
-    discoveryDetails: |
-      udevRules:
-      - SUBSYSTEM=="video4linux", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"
-      permissions: rw
-  brokerSpec:
-    brokerPodSpec:
-      terminationGracePeriodSeconds: 1
+var cameraConfiguration = configuration("cameras", []string{`SUBSYSTEM=="video4linux", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"`}, cameraBroker)
+
+// cameraBroker runs the camera broker as a user who may read the device node as a member of the
+// group video. It is ready when the camera has sent a frame.
+const cameraBroker = `
       containers:
       - name: broker
         image: ghcr.io/akri-mesh/camera-broker:dev
@@ -97,12 +102,21 @@ spec:
 // site is a cluster with Akri and two nodes: one in namespaces of this machine, which runs the
 // cluster services, and a guest.
 type site struct {
+	siteConfig
 	akri *mesh.Mesh
 	node *vm.Node
 }
 
-// newSite returns a site until the test ends.
-func newSite(t *testing.T) *site {
+// siteConfig is how the guest of a site differs from that of a default one.
+type siteConfig struct {
+	// description is that of the guest in the results.
+	description string
+	// kubeletDir is the kubelet's directory. Default: that of the kubelet.
+	kubeletDir string
+}
+
+// newSite returns a site without Akri until the test ends.
+func newSite(t *testing.T, config siteConfig) *site {
 	t.Helper()
 	built := image(t, vm.Worker)
 	images, err := mesh.ImageFiles(os.Getenv("AKRI_IMAGES"))
@@ -114,23 +128,24 @@ func newSite(t *testing.T) *site {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, running.Down(context.WithoutCancel(t.Context()))) })
 
-	s := &site{}
-	s.startGuest(t, built, running, filepath.Dir(images[0]))
-	s.install(t, running)
-	require.NoError(t, s.akri.ApplyText(t.Context(), diskConfiguration))
+	s := &site{siteConfig: config}
+	s.akri, err = mesh.New(t.Context(), running)
+	require.NoError(t, err)
+	s.startGuest(t, built, filepath.Dir(images[0]))
 	return s
 }
 
 // startGuest starts the guest until the test ends, and waits until it is a node.
-func (s *site) startGuest(t *testing.T, built *vm.Image, c *cluster.Cluster, images string) {
+func (s *site) startGuest(t *testing.T, built *vm.Image, images string) {
 	t.Helper()
 	var used []string
 	for _, name := range []string{"agent", "sample-broker", "camera-broker"} {
 		used = append(used, filepath.Join(images, name+".tar"))
 	}
-	member, err := c.Join(t.Context(), guestNode, 0, used...)
+	member, err := s.akri.Cluster.Join(t.Context(), guestNode, 0, used...)
 	require.NoError(t, err)
-	s.node, err = built.StartNode(t.Context(), c, member)
+	member.KubeletDir = cmp.Or(s.kubeletDir, member.KubeletDir)
+	s.node, err = built.StartNode(t.Context(), s.akri.Cluster, member)
 	require.NoError(t, err)
 	t.Cleanup(func() { s.close(t) })
 	results.ranOn(run(t, s.node.Guest, system))
@@ -139,19 +154,24 @@ func (s *site) startGuest(t *testing.T, built *vm.Image, c *cluster.Cluster, ima
 	ctx, cancel := context.WithTimeout(t.Context(), siteTimeout)
 	defer cancel()
 	require.NoError(t, member.AwaitReady(ctx))
+	_, err = s.node.Run(ctx, "touch /usr/file")
+	require.ErrorContains(t, err, "Read-only file system")
 }
 
-// install installs Akri. The cluster services run on the other node: the guest does not have their
-// images.
-func (s *site) install(t *testing.T, c *cluster.Cluster) {
+// install installs Akri with the values of the chart. The cluster services run on the other node:
+// the guest does not have their images.
+func (s *site) install(t *testing.T, values ...string) {
 	t.Helper()
 	fmt.Fprintln(os.Stderr, "installing Akri")
-	var err error
-	s.akri, err = mesh.New(t.Context(), c)
-	require.NoError(t, err)
 	s.kubectl(t, "cordon", guestNode)
-	require.NoError(t, s.akri.Install(t.Context(), "global.agent.enabled=true"))
+	require.NoError(t, s.akri.Install(t.Context(), append(values, "global.agent.enabled=true")...))
 	s.kubectl(t, "uncordon", guestNode)
+}
+
+// offerDisks creates the Configuration of disks that the rules select.
+func (s *site) offerDisks(t *testing.T, rules ...string) {
+	t.Helper()
+	require.NoError(t, s.akri.ApplyText(t.Context(), configuration("disks", rules, diskBroker)))
 }
 
 func (s *site) kubectl(t *testing.T, arguments ...string) {
