@@ -188,7 +188,7 @@ test-agent: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run a
 # `make test` runs TestDRA, the scenarios of Dynamic Resource Allocation.
 .PHONY: test-dra
 test-dra: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end scenarios of device plugins with Dynamic Resource Allocation
-	cd integration && AKRI_E2E_RESOURCES=dra go test -parallel 6 -count=1 -timeout 60m -v -run 'TestMesh|TestAgent|TestChanges' ./e2e
+	cd integration && AKRI_E2E_RESOURCES=dra AKRI_E2E_RESTORE=1 go test -parallel 6 -count=1 -timeout 60m -v -run 'TestMesh|TestAgent|TestChanges' ./e2e
 
 # Each is built from the module tools/kubernetes-<version>, which takes minutes the first time.
 VERSIONS ?= 1.36 1.35 1.34 1.30
@@ -197,12 +197,12 @@ test-versions: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Ru
 	cd integration && for version in $(VERSIONS); do AKRI_E2E_KUBERNETES=$$version go test -parallel 4 -count=1 -timeout 30m -v -run '^TestVersion' ./e2e; done
 
 .PHONY: test-long
-test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, one minute of attacks, 200 unplugged devices, 30 random faults, 15 deleted objects, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, the earlier versions of Kubernetes, the upgrade from an earlier commit, the move from upstream Akri, 15 minutes of silence, the grace of 5 minutes, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, 10 minutes of video in a page, five killed demos, virtual machines, the agent
+test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, one minute of attacks, 200 unplugged devices, 30 random faults, 15 deleted objects, a restored etcd, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, the earlier versions of Kubernetes, the upgrade from an earlier commit, the move from upstream Akri, 15 minutes of silence, the grace of 5 minutes, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, 10 minutes of video in a page, five killed demos, virtual machines, the agent
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd services/discovery-operator && AKRI_SILENCE=15m go test -count=1 -timeout 30m -v -run TestLongSilence .
 	cd services/discovery-operator && AKRI_DEFAULT_GRACE=1 go test -count=1 -timeout 10m -v -run TestDefaultGrace .
 	cd services/registrar && AKRI_DEFAULT_GRACE=1 go test -count=1 -timeout 10m -v -run TestDefaultKeepOffline .
-	AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_WALK=30 AKRI_E2E_OBJECTS=15 AKRI_E2E_REFUSED=1 AKRI_E2E_DIRECTORIES=1 AKRI_CAMERAS=1m $(MAKE) -j2 --output-sync test-mesh test-forms
+	AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_WALK=30 AKRI_E2E_OBJECTS=15 AKRI_E2E_REFUSED=1 AKRI_E2E_DIRECTORIES=1 AKRI_E2E_RESTORE=1 AKRI_CAMERAS=1m $(MAKE) -j2 --output-sync test-mesh test-forms
 	AKRI_E2E_ATTACK=60s $(MAKE) test-attacks
 	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run TestDRA/drarandom ./e2e
 	$(MAKE) test-dra
