@@ -94,7 +94,7 @@ func (c *Cluster) RestoreEtcd(ctx context.Context, snapshot []byte) error {
 	if err := os.WriteFile(file, snapshot, 0o600); err != nil {
 		return fmt.Errorf("write snapshot of etcd: %w", err)
 	}
-	defer os.Remove(file)
+	defer func() { _ = os.Remove(file) }()
 
 	for _, d := range []daemon{c.controllerManager(), c.scheduler(), c.apiServer(), c.etcd()} {
 		if err := c.cgroups.stop(ctx, d.cgroup, 10*time.Second); err != nil {
