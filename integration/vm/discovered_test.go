@@ -27,18 +27,13 @@ import (
 // second.
 const timeout = 2 * time.Minute
 
-// details select all devices that the tests plug in. The root file system is vda.
-const details = `
-udevRules:
-- SUBSYSTEM=="tty", SUBSYSTEMS=="usb"
-- SUBSYSTEM=="block", ENV{DEVTYPE}=="disk", KERNEL=="sd*|nvme*|vd[b-z]"
-- SUBSYSTEM=="input", KERNEL=="event*", SUBSYSTEMS=="usb"
-- SUBSYSTEM=="sound", KERNEL=="controlC*"
-- SUBSYSTEM=="video4linux", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"
-- SUBSYSTEM=="i2c-dev", ATTR{name}=="SMBus stub driver"
-- SUBSYSTEM=="tpm"
-- SUBSYSTEM=="pci", DRIVER=="kvaser_pci"
-properties:
+// details select all devices that the tests plug in.
+func details() string {
+	text := "udevRules:\n"
+	for _, c := range deviceCases {
+		text += "- " + c.rule + "\n"
+	}
+	return text + `properties:
   SUBSYSTEM: SUBSYSTEM
   CAPABILITIES: ENV{ID_V4L_CAPABILITIES}
   PRODUCT: ENV{ID_V4L_PRODUCT}
@@ -51,6 +46,7 @@ properties:
   PORT: ENV{ID_PATH}
   LINKS: ENV{DEVLINKS}
 `
+}
 
 // groupDetails make one device of a USB device, except hubs, and its device nodes. The first
 // property that a device of a group has is that of the USB device.
@@ -130,7 +126,7 @@ func discover(t *testing.T) *inventory {
 	address, err := guest.Forward(t.Context(), 10000)
 	require.NoError(t, err)
 
-	i := watch(t, guest, address, details)
+	i := watch(t, guest, address, details())
 	t.Logf("the handler lists devices after %s", time.Since(started).Round(time.Millisecond))
 	return i
 }

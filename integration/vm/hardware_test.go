@@ -115,7 +115,7 @@ func anotherPort(t *testing.T, i *inventory) string {
 	}
 	after, found := list.one(t, "tty MOVED")
 	i.requireLink(t, found, "/dev/serial/by-id/usb-QEMU_QEMU_USB_SERIAL_MOVED-if00-port0")
-	readLine(t, i.guest, found["UDEV_DEVNODE"], second)
+	readLine(t, inGuest(i.guest, found), second)
 	t.Logf("id in port 1: %s\nid in port 5: %s", before, after)
 	return sameID(before, after)
 }
@@ -140,9 +140,9 @@ func swappedAdapters(t *testing.T, i *inventory) string {
 
 	list := i.awaitPorts(t, map[string]string{"tty ONE": "usb-0:2:", "tty TWO": "usb-0:1:"})
 	_, found := list.one(t, "tty ONE")
-	readLine(t, i.guest, found["UDEV_DEVNODE"], one)
+	readLine(t, inGuest(i.guest, found), one)
 	after, found := list.one(t, "tty TWO")
-	readLine(t, i.guest, found["UDEV_DEVNODE"], two)
+	readLine(t, inGuest(i.guest, found), two)
 	if before == after {
 		return "each adapter has the id that the other one had"
 	}
@@ -187,7 +187,7 @@ func afterChange(t *testing.T, i *inventory, serial string, change func()) strin
 	change()
 
 	after, found := i.await(t, "tty "+serial).one(t, "tty "+serial)
-	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+	readLine(t, inGuest(i.guest, found), p)
 	return sameID(before, after)
 }
 
@@ -200,7 +200,7 @@ func autosuspend(t *testing.T, i *inventory) string {
 	started := time.Now()
 	run(t, i.guest, `cd /sys/bus/usb/devices/1-1/power && echo 0 > autosuspend_delay_ms && echo auto > control
 i=0; until [ $(cat runtime_status) = suspended ]; do i=$((i + 1)); [ $i -lt 300 ] || { cat runtime_status; exit 1; }; sleep 0.1; done`)
-	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+	readLine(t, inGuest(i.guest, found), p)
 	i.requireStayed(t, id, started)
 	return "stayed in the list"
 }
@@ -314,7 +314,7 @@ func shortPlugs(t *testing.T, i *inventory) string {
 	p := plug(t, i.guest, adapter("1", "LAST"))
 	defer unplug(t, p.Plugged)
 	_, found := i.await(t, "tty LAST").one(t, "tty LAST")
-	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+	readLine(t, inGuest(i.guest, found), p)
 	return ""
 }
 
@@ -355,7 +355,7 @@ func listedWithoutUdevd(t *testing.T, i *inventory, serial, work string) string 
 
 	after, found := i.await(t, "tty "+serial).one(t, "tty "+serial)
 	require.Equal(t, before, after)
-	readLine(t, i.guest, found["UDEV_DEVNODE"], p)
+	readLine(t, inGuest(i.guest, found), p)
 	return "listed without properties of udev; same id with them"
 }
 

@@ -27,12 +27,14 @@ import (
 // what happens to machines.
 func TestNode(t *testing.T) {
 	s := newSite(t, siteConfig{description: "a node"})
-	s.install(t)
-	s.offerDisks(t, diskRules...)
-	for _, d := range nodeDisks {
-		t.Run(d.device.Driver, func(t *testing.T) { s.testDisk(t, d, "plugged in, read by a broker, unplugged") })
+	s.install(t, "global.allowDeviceClasses={tpm}")
+	for _, c := range deviceCases {
+		if c.read != nil {
+			t.Run(c.name, func(t *testing.T) { s.testDevice(t, c) })
+		}
 	}
-	t.Run("camera", s.testCamera)
+	t.Run("cameraBroker", s.testCamera)
+	s.offerDisks(t, diskRules...)
 	for _, e := range nodeEvents {
 		t.Run(e.name, func(t *testing.T) { s.testEvent(t, e) })
 	}
@@ -75,6 +77,31 @@ func (s *site) testDisk(t *testing.T, d nodeDisk, done string) {
 }
 
 func since(started time.Time) time.Duration { return time.Since(started).Round(time.Second) }
+
+// testDevice reads a device in a broker.
+func (s *site) testDevice(t *testing.T, c deviceCase) {
+	done, broker := "plugged in, read by a broker, unplugged", fmt.Sprintf(shellBroker, false, "[]")
+	if c.hostNetwork {
+		done, broker = "plugged in, read by a broker with the host network, unplugged", fmt.Sprintf(shellBroker, true, "[NET_ADMIN]")
+	}
+	var seen string
+	t.Cleanup(func() { results.add(t, c.description+" of "+s.description, done, seen) })
+	offered := configuration("device", []string{c.rule}, broker)
+	require.NoError(t, s.akri.ApplyText(t.Context(), offered))
+
+	started := time.Now()
+	plugged := c.plug(t, s.node.Guest)
+	defer c.unplug(t, s.node.Guest, plugged) // after a failure, for the other tests
+	_, reader := s.awaitBroker(t, "device")
+	c.read(t, s.inBroker(&reader), plugged)
+	read := since(started)
+
+	started = time.Now()
+	c.unplug(t, s.node.Guest, plugged)
+	s.awaitNothing(t)
+	seen = fmt.Sprintf("read after %s, Instance and broker gone after %s", read, since(started))
+	require.NoError(t, s.akri.DeleteText(t.Context(), offered))
+}
 
 // testCamera captures frames of a test pattern with the camera broker.
 func (s *site) testCamera(t *testing.T) {

@@ -74,7 +74,32 @@ const diskBroker = `
           limits: {"{{PLACEHOLDER}}": "1"}
 `
 
-var cameraConfiguration = configuration("cameras", []string{`SUBSYSTEM=="video4linux", ENV{ID_V4L_CAPABILITIES}=="*:capture:*"`}, cameraBroker)
+// shellBroker has the programs of its node, for scripts that read its device. Its parameters are
+// whether it has the host network, and capabilities.
+const shellBroker = `
+      hostNetwork: %t
+      containers:
+      - name: broker
+        image: ghcr.io/akri-mesh/sample-broker:dev
+        imagePullPolicy: Never
+        command: [/bin/sleep, infinity]
+        securityContext: {capabilities: {add: %s}}
+        resources:
+          requests: {"{{PLACEHOLDER}}": "1"}
+          limits: {"{{PLACEHOLDER}}": "1"}
+        volumeMounts:
+        - {name: usr, mountPath: /usr, readOnly: true}
+        - {name: bin, mountPath: /bin, readOnly: true}
+        - {name: lib, mountPath: /lib, readOnly: true}
+        - {name: lib64, mountPath: /lib64, readOnly: true}
+      volumes:
+      - {name: usr, hostPath: {path: /usr}}
+      - {name: bin, hostPath: {path: /usr/bin}}
+      - {name: lib, hostPath: {path: /usr/lib}}
+      - {name: lib64, hostPath: {path: /usr/lib64}}
+`
+
+var cameraConfiguration = configuration("cameras", []string{cameraRule}, cameraBroker)
 
 // cameraBroker runs the camera broker as a user who may read the device node as a member of the
 // group video. It is ready when the camera has sent a frame.
@@ -224,6 +249,16 @@ func (s *site) awaitBroker(t *testing.T, configuration string) (instance akriv0.
 	})
 	require.Equal(t, guestNode, broker.Spec.NodeName)
 	return instance, broker
+}
+
+// inBroker returns the broker as the place where its device is read.
+func (s *site) inBroker(broker *corev1.Pod) place {
+	return place{s.node.Guest, func(t *testing.T, script string) string {
+		t.Helper()
+		output, err := s.akri.Kubectl(t.Context(), "", "exec", "--namespace", broker.Namespace, broker.Name, "--", "/bin/sh", "-c", script)
+		require.NoError(t, err)
+		return strings.TrimSpace(output)
+	}}
 }
 
 // awaitNothing waits until there are no Instances and no brokers.

@@ -4,8 +4,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"akri.sh/integration/vm"
 )
 
 // addTPM adds a TPM 2.0 whose commands a process answers: the ioctl VTPM_PROXY_IOC_NEW_DEV of
@@ -44,13 +42,13 @@ while (sysread($tpm, my $command, 4096)) {
 `
 
 // readRandom sends the command GetRandom with four bytes.
-func readRandom(t *testing.T, guest *vm.Guest, node string, _ *pluggedDevice) {
+func readRandom(t *testing.T, at place, _ *pluggedDevice) {
 	t.Helper()
-	output := run(t, guest, `perl -e '
+	output := at.run(t, `perl -e '
 open(my $tpm, "+<", $ARGV[0]) or die "open: $!";
 syswrite($tpm, pack("nNNn", 0x8001, 12, 0x17b, 4)) == 12 or die "write: $!";
 sysread($tpm, my $response, 4096) or die "read: $!";
 my ($tag, $size, $result, $length, $bytes) = unpack("nNNna*", $response);
-printf("%d %d %s", $result, $length, unpack("H*", $bytes));' `+node)
+printf("%d %d %s", $result, $length, unpack("H*", $bytes));' $UDEV_DEVNODE`)
 	require.Equal(t, "0 4 5a5a5a5a", output)
 }
