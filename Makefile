@@ -48,6 +48,12 @@ binaries: $(BIN)/akri-cluster ## Build Kubernetes, etcd, containerd, CoreDNS and
 images: prerequisites $(BIN)/akri-image ## Build the images of all services into the cache
 	$(BIN)/akri-image build
 
+# For tests under emulation. Each archive has the processor in its name.
+ARM_IMAGES := $(BIN)/images-arm
+.PHONY: images-arm
+images-arm: release-prerequisites $(BIN)/akri-image ## Build the images of all services for linux/arm64 and linux/arm/v7 into bin/images-arm
+	$(BIN)/akri-image build --platform linux/arm64,linux/arm/v7 --out $(ARM_IMAGES)
+
 # The shell expands TAG, not make: the name of a tag can contain commands.
 REGISTRY ?= ghcr.io/akri-mesh
 RELEASE := $(BIN)/release
@@ -180,6 +186,12 @@ test-vm: root test-prerequisites images binaries ## Run the tests in virtual mac
 	@tools/prerequisites.sh vm
 	cd integration && AKRI_VM=1 go test -count=1 -timeout 60m -v ./vm
 
+# A part of `make test-long`. QEMU emulates single programs, so this takes a minute after the build.
+.PHONY: test-arm
+test-arm: root test-prerequisites images-arm ## Run the programs of all images for linux/arm64 and linux/arm/v7
+	@tools/prerequisites.sh arm
+	cd integration && AKRI_ARM_IMAGES=$(ARM_IMAGES) go test -count=1 -timeout 20m -v ./emulation
+
 # `make test` runs those scenarios on the agent that could differ from those on separate services.
 .PHONY: test-agent
 test-agent: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run all end-to-end scenarios on the agent
@@ -197,7 +209,7 @@ test-versions: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Ru
 	cd integration && for version in $(VERSIONS); do AKRI_E2E_KUBERNETES=$$version go test -parallel 4 -count=1 -timeout 30m -v -run '^TestVersion' ./e2e; done
 
 .PHONY: test-long
-test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, one minute of attacks, 200 unplugged devices, 30 random faults, 15 deleted objects, a restored etcd, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, the earlier versions of Kubernetes, the upgrade from an earlier commit, the move from upstream Akri, 15 minutes of silence, the grace of 5 minutes, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, 10 minutes of video in a page, five killed demos, virtual machines, the agent
+test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, one minute of attacks, 200 unplugged devices, 30 random faults, 15 deleted objects, a restored etcd, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, the earlier versions of Kubernetes, the upgrade from an earlier commit, the move from upstream Akri, 15 minutes of silence, the grace of 5 minutes, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, 10 minutes of video in a page, five killed demos, programs for ARM, virtual machines, the agent
 	cd services/instance-writer && AKRI_MODEL_OPERATIONS=100000 go test -count=1 -timeout 30m -v -run TestSlotsAreLinearizable .
 	cd services/discovery-operator && AKRI_SILENCE=15m go test -count=1 -timeout 30m -v -run TestLongSilence .
 	cd services/discovery-operator && AKRI_DEFAULT_GRACE=1 go test -count=1 -timeout 10m -v -run TestDefaultGrace .
@@ -207,6 +219,7 @@ test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agen
 	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run TestDRA/drarandom ./e2e
 	$(MAKE) test-dra
 	$(MAKE) test-versions
+	$(MAKE) test-arm
 	$(MAKE) test-vm
 	cd integration && AKRI_E2E_FROM=e3481997 go test -count=1 -timeout 40m -v -run TestUpgrade ./e2e
 	cd integration && AKRI_E2E_MOVE=1 go test -count=1 -timeout 20m -v -run TestMove ./e2e

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# prerequisites.sh [tests|vm]: installs the Debian packages for building, with `tests` also those for
-# testing, and with `vm` those for tests in virtual machines. Without root it lists them. Prints nothing
-# if none is missing.
+# prerequisites.sh [tests|arm|vm]: installs the Debian packages for building, with `tests` also those for
+# testing, with `arm` those for running programs for ARM, and with `vm` those for tests in virtual
+# machines. Without root it lists them. Prints nothing if none is missing.
 set -euo pipefail
 
 missing=()
@@ -13,6 +13,7 @@ packages=(gcc libc6-dev libudev-dev libopenh264-dev)
 [ "${1:-}" != tests ] || packages+=(umockdev iproute2 curl jq chromium mosquitto mosquitto-clients python3-gi gir1.2-gst-rtsp-server-1.0
   gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly
   protobuf-compiler-grpc python3-grpcio)
+[ "${1:-}" != arm ] || packages+=(qemu-user-static)
 # mmdebstrap and erofs-utils build the root file system of a guest, busybox and cpio its initial RAM disk.
 [ "${1:-}" != vm ] || packages+=(qemu-system-x86 mmdebstrap erofs-utils cpio busybox-static debian-archive-keyring)
 for package in "${packages[@]}"; do

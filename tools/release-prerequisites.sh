@@ -1,7 +1,11 @@
 #!/usr/bin/env bash
 # Installs what releases need (Debian and Ubuntu, root): the cross compilers and libraries for images
-# with C code, and jq.
+# with C code, and jq. Prints nothing if none is missing.
 set -euo pipefail
+
+packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross libudev-dev:arm64 libopenh264-dev:arm64
+  gcc-arm-linux-gnueabihf libc6-dev-armhf-cross libudev-dev:armhf libopenh264-dev:armhf jq)
+if dpkg -s "${packages[@]}" >/dev/null 2>&1; then exit; fi
 
 . /etc/os-release
 ports=/etc/apt/sources.list.d/ubuntu-ports.sources
@@ -20,5 +24,4 @@ fi
 dpkg --add-architecture arm64
 dpkg --add-architecture armhf
 apt-get update -q
-apt-get install -yq --no-install-recommends gcc-aarch64-linux-gnu libc6-dev-arm64-cross libudev-dev:arm64 libopenh264-dev:arm64 \
-  gcc-arm-linux-gnueabihf libc6-dev-armhf-cross libudev-dev:armhf libopenh264-dev:armhf jq
+apt-get install -yq --no-install-recommends "${packages[@]}"
