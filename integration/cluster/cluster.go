@@ -183,7 +183,7 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 
 // startMachines starts the control plane and boots all nodes in parallel.
 func (c *Cluster) startMachines(ctx context.Context, a *authority) error {
-	if err := writeSystemImages(c.path("bin"), c.path("images")); err != nil {
+	if err := c.writeSystemImages("", c.path("images")); err != nil {
 		return err
 	}
 	c.step("starting the control plane and the nodes")

@@ -210,7 +210,7 @@ func (s *suite) nodeDirs(t *testing.T) {
 func (s *suite) join(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "image.tar")
 	require.NoError(t, os.WriteFile(image, []byte("image"), 0o644))
-	member, err := s.cluster.Join(t.Context(), "member", 0, image)
+	member, err := s.cluster.Join(t.Context(), cluster.MemberOptions{Name: "member", Images: []string{image}})
 	require.NoError(t, err)
 	for _, file := range []string{
 		"bin/kubelet", "bin/containerd", "config/kubelet.yaml", "config/kubelet.kubeconfig", "config/pki/ca.crt",
@@ -226,7 +226,7 @@ func (s *suite) join(t *testing.T) {
 	require.Contains(t, string(output), "tun type tap")
 
 	for name, number := range map[string]int{"member": 1, "node-a": 1, "cp": 1, "Member": 1, "negative": -1, "large": 100} {
-		_, err := s.cluster.Join(t.Context(), name, number)
+		_, err := s.cluster.Join(t.Context(), cluster.MemberOptions{Name: name, Number: number})
 		require.Error(t, err, name)
 	}
 }

@@ -105,6 +105,12 @@ func (m *machine) bin(name string) string {
 	return filepath.Join(m.path("bin"), binaries.Earlier(name, m.kubernetes))
 }
 
+// binFor is the path of a program for a machine of the architecture, or of this machine's if it is
+// empty.
+func (m *machine) binFor(architecture, name string) string {
+	return binaries.For(m.bin(name), architecture)
+}
+
 func inNetns(name string) string { return "--net=" + filepath.Join("/run/netns", name) }
 
 func inMountsOf(pid int) string {

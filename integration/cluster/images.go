@@ -5,11 +5,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"debug/buildinfo"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -30,14 +30,16 @@ func systemImages(dir string) []string {
 	return []string{filepath.Join(dir, "pause.tar"), filepath.Join(dir, "coredns.tar")}
 }
 
-func writeSystemImages(bin, dir string) error {
-	if err := WriteImage(filepath.Join(dir, "pause.tar"), pauseImage, filepath.Join(bin, "pause")); err != nil {
+// writeSystemImages writes them for nodes of the architecture, or of this machine's if it is empty.
+func (m *machine) writeSystemImages(architecture, dir string) error {
+	if err := WriteImage(filepath.Join(dir, "pause.tar"), pauseImage, m.binFor(architecture, "pause")); err != nil {
 		return err
 	}
-	return WriteImage(filepath.Join(dir, "coredns.tar"), dnsImage, filepath.Join(bin, "coredns"))
+	return WriteImage(filepath.Join(dir, "coredns.tar"), dnsImage, m.binFor(architecture, "coredns"))
 }
 
-// WriteImage writes an image with one static binary, its entrypoint, as a docker-archive tar file.
+// WriteImage writes an image with one static Go binary, its entrypoint, as a docker-archive tar
+// file.
 func WriteImage(path, ref, binary string) error {
 	tag, err := name.NewTag(ref)
 	if err != nil {
@@ -54,6 +56,10 @@ func WriteImage(path, ref, binary string) error {
 }
 
 func binaryImage(binary string) (v1.Image, error) {
+	architecture, err := architectureOf(binary)
+	if err != nil {
+		return nil, err
+	}
 	files, err := binaryLayer(binary)
 	if err != nil {
 		return nil, err
@@ -67,12 +73,26 @@ func binaryImage(binary string) (v1.Image, error) {
 	}
 	// containerd ignores an image without operating system and architecture.
 	base, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
-		OS: "linux", Architecture: runtime.GOARCH, Config: v1.Config{Entrypoint: []string{"/" + filepath.Base(binary)}},
+		OS: "linux", Architecture: architecture, Config: v1.Config{Entrypoint: []string{"/" + filepath.Base(binary)}},
 	})
 	if err != nil {
 		return nil, err
 	}
 	return mutate.AppendLayers(base, layer)
+}
+
+// architectureOf returns the architecture for which a Go binary was built.
+func architectureOf(binary string) (string, error) {
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return "", err
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "GOARCH" {
+			return setting.Value, nil
+		}
+	}
+	return "", fmt.Errorf("%s has no architecture", binary)
 }
 
 func binaryLayer(binary string) ([]byte, error) {

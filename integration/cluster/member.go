@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"akri.sh/integration/cluster/binaries"
 )
 
 // MemberDir is the directory in which a member must have the files of Member.Dir.
@@ -28,8 +31,7 @@ type Member struct {
 	// Tap is a tap device in the network namespace of Neighbour: the other end of the machine's
 	// network interface, which has the address MAC.
 	Tap, MAC string
-	// KubeletDir is the kubelet's directory on the machine. It can be changed before the machine
-	// starts.
+	// KubeletDir is the kubelet's directory on the machine.
 	KubeletDir string
 	// Dir has the machine's files: programs in bin, their configuration in config, and images in
 	// images.
@@ -38,39 +40,69 @@ type Member struct {
 	cluster *Cluster
 }
 
-// Join prepares the cluster for a machine that joins it as a node of this name, and for Pods with
-// the images, which are docker-archive tar files. The number, 0 to 99, must be unique. What Join
-// creates is removed with the cluster.
-func (c *Cluster) Join(ctx context.Context, name string, number int, images ...string) (*Member, error) {
+// MemberOptions describe a machine that joins a cluster.
+type MemberOptions struct {
+	// Name of the node in Kubernetes.
+	Name string
+	// Number must be unique, 0 to 99.
+	Number int
+	// Architecture of the machine as Go names it. Default: that of this machine.
+	Architecture string
+	// KubeletDir is the kubelet's directory on the machine. Default: that of the kubelet.
+	KubeletDir string
+	// Images are docker-archive tar files for its Pods.
+	Images []string
+}
+
+// memberPrograms are what a machine runs as a node.
+var memberPrograms = []string{"kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "ctr"}
+
+// Join prepares the cluster for a machine that joins it as a node. For another architecture, the
+// first call compiles the programs of the node, which takes minutes. What Join creates is removed
+// with the cluster.
+func (c *Cluster) Join(ctx context.Context, options MemberOptions) (*Member, error) {
 	if c.machine == nil {
-		return nil, fmt.Errorf("join node %q: %w", name, ErrExternal)
+		return nil, fmt.Errorf("join node %q: %w", options.Name, ErrExternal)
 	}
-	if err := checkNodes([]string{name}); err != nil {
+	if err := checkNodes([]string{options.Name}); err != nil {
 		return nil, err
 	}
-	if _, err := os.Stat(c.node(name)); err == nil {
-		return nil, fmt.Errorf("node name %q is taken", name)
+	if _, err := os.Stat(c.node(options.Name)); err == nil {
+		return nil, fmt.Errorf("node name %q is taken", options.Name)
 	}
-	index := maxNodes - 1 - number
-	if number < 0 || number >= maxMembers || index < len(c.nodes) {
-		return nil, fmt.Errorf("number %d must be 0 to %d", number, min(maxMembers, maxNodes-len(c.nodes))-1)
+	index := maxNodes - 1 - options.Number
+	if options.Number < 0 || options.Number >= maxMembers || index < len(c.nodes) {
+		return nil, fmt.Errorf("number %d must be 0 to %d", options.Number, min(maxMembers, maxNodes-len(c.nodes))-1)
 	}
 
-	node := Node{cluster: c, name: name, index: index}
-	if err := node.writeMember(append(systemImages(c.path("images")), images...)); err != nil {
-		return nil, fmt.Errorf("prepare node %s: %w", name, err)
+	if err := c.ensureMemberPrograms(ctx, options.Architecture); err != nil {
+		return nil, err
+	}
+	node := Node{cluster: c, name: options.Name, index: index}
+	if err := node.writeMember(options); err != nil {
+		return nil, fmt.Errorf("prepare node %s: %w", options.Name, err)
 	}
 	if err := c.createTap(ctx, index); err != nil {
 		return nil, err
 	}
 	return &Member{
-		Name: name, IP: node.IP(), Gateway: controlPlaneIP, Tap: linkName(index), MAC: mac(firstNodeIndex + index),
-		KubeletDir: "/var/lib/kubelet", Dir: c.node(name), cluster: c,
+		Name: options.Name, IP: node.IP(), Gateway: controlPlaneIP, Tap: linkName(index), MAC: mac(firstNodeIndex + index),
+		KubeletDir: cmp.Or(options.KubeletDir, "/var/lib/kubelet"), Dir: c.node(options.Name), cluster: c,
 	}, nil
 }
 
+// ensureMemberPrograms builds the programs of a node. Those of this machine's architecture exist.
+func (c *Cluster) ensureMemberPrograms(ctx context.Context, architecture string) error {
+	var names []string
+	for _, name := range append([]string{"pause", "coredns"}, memberPrograms...) {
+		names = append(names, filepath.Base(c.binFor(architecture, name)))
+	}
+	_, err := binaries.Ensure(ctx, c.step, names...)
+	return err
+}
+
 // writeMember writes the files of a member.
-func (n Node) writeMember(images []string) error {
+func (n Node) writeMember(options MemberOptions) error {
 	authority, err := openAuthority(n.cluster.path("pki"))
 	if err != nil {
 		return err
@@ -91,10 +123,10 @@ func (n Node) writeMember(images []string) error {
 	for _, name := range []string{"ca.crt", "kubelet-" + n.name + ".crt", "kubelet-" + n.name + ".key"} {
 		files[filepath.Join("config/pki", name)] = n.cluster.path("pki", name)
 	}
-	for _, name := range []string{"kubelet", "kube-proxy", "containerd", "containerd-shim-runc-v2", "ctr"} {
-		files[filepath.Join("bin", name)] = n.cluster.bin(name)
+	for _, name := range memberPrograms {
+		files[filepath.Join("bin", name)] = n.cluster.binFor(options.Architecture, name)
 	}
-	for _, image := range images {
+	for _, image := range options.Images {
 		files[filepath.Join("images", filepath.Base(image))] = image
 	}
 	for file, source := range files {
@@ -102,7 +134,12 @@ func (n Node) writeMember(images []string) error {
 			return err
 		}
 	}
-	return nil
+
+	dir := n.cluster.node(n.name, "images")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("create directory: %w", err)
+	}
+	return n.cluster.writeSystemImages(options.Architecture, dir)
 }
 
 // copyFile copies a file and its mode.

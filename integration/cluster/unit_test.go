@@ -118,7 +118,7 @@ func TestExternalClusterHasNoNodes(t *testing.T) {
 	require.NoError(t, c.Down(t.Context()))
 	_, err = c.Node("node-a")
 	require.ErrorIs(t, err, cluster.ErrExternal)
-	_, err = c.Join(t.Context(), "node-a", 0)
+	_, err = c.Join(t.Context(), cluster.MemberOptions{Name: "node-a"})
 	require.ErrorIs(t, err, cluster.ErrExternal)
 	require.ErrorIs(t, c.LoadImage(t.Context(), "x.tar"), cluster.ErrExternal)
 }

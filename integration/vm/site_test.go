@@ -1,7 +1,6 @@
 package vm_test
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -167,9 +166,8 @@ func (s *site) startGuest(t *testing.T, built *vm.Image, images string) {
 	for _, name := range []string{"agent", "sample-broker", "camera-broker"} {
 		used = append(used, filepath.Join(images, name+".tar"))
 	}
-	member, err := s.akri.Cluster.Join(t.Context(), guestNode, 0, used...)
+	member, err := s.akri.Cluster.Join(t.Context(), cluster.MemberOptions{Name: guestNode, KubeletDir: s.kubeletDir, Images: used})
 	require.NoError(t, err)
-	member.KubeletDir = cmp.Or(s.kubeletDir, member.KubeletDir)
 	s.node, err = built.StartNode(t.Context(), s.akri.Cluster, member)
 	require.NoError(t, err)
 	t.Cleanup(func() { s.close(t) })

@@ -27,7 +27,7 @@ func group(programs []pending) []build {
 	var builds []build
 	for _, p := range programs {
 		i := slices.IndexFunc(builds, func(b build) bool {
-			return b[0].Module == p.Module && b[0].Tags == p.Tags && b[0].LinkFlags == p.LinkFlags
+			return b[0].Module == p.Module && b[0].Tags == p.Tags && b[0].LinkFlags == p.LinkFlags && b[0].Architecture == p.Architecture
 		})
 		if i < 0 {
 			builds = append(builds, build{p})
@@ -144,6 +144,9 @@ func (b build) command(ctx context.Context, root string, arguments ...string) *e
 	command.Dir = filepath.Join(root, b[0].Module)
 	// GOGC=400 makes the compiler a sixth faster. A GOGC of the environment has precedence.
 	command.Env = append(append([]string{"GOGC=400"}, os.Environ()...), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	if b[0].Architecture != "" {
+		command.Env = append(command.Env, "GOARCH="+b[0].Architecture)
+	}
 	return command
 }
 

@@ -26,7 +26,7 @@ func TestLines(t *testing.T) {
 
 // TestGroup checks that programs of one module are one build, which links them at the same time.
 func TestGroup(t *testing.T) {
-	selected, err := programs(append(OfCluster(""), "helm"))
+	selected, err := programs(append(OfCluster(""), "helm", "kubelet-arm64", "kube-proxy-arm64"))
 	require.NoError(t, err)
 	var all []pending
 	for _, p := range selected {
@@ -42,6 +42,7 @@ func TestGroup(t *testing.T) {
 		"containerd, containerd-shim-runc-v2, ctr",
 		"coredns",
 		"helm",
+		"kubelet-arm64, kube-proxy-arm64",
 	}, builds)
 }
 

@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 )
@@ -25,6 +26,8 @@ type Program struct {
 	Tags string
 	// LinkFlags are added to "-s -w".
 	LinkFlags string
+	// Architecture is that of a program for another machine, as Go names it.
+	Architecture string
 }
 
 // kubernetesVersion is what clusters run by default.
@@ -90,6 +93,30 @@ func Earlier(name, minor string) string {
 	return name + "-" + minor
 }
 
+// otherArchitectures are those of machines that can join a cluster.
+var otherArchitectures = []string{"arm64"}
+
+// foreignPrograms returns the programs for the other architectures.
+func foreignPrograms() []Program {
+	var list []Program
+	for _, architecture := range otherArchitectures {
+		for _, p := range Programs() {
+			p.Name, p.Architecture = For(p.Name, architecture), architecture
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// For returns the name of a program for an architecture, as Go names it. It is the name itself for
+// the architecture of this machine, or if architecture is empty.
+func For(name, architecture string) string {
+	if architecture == "" || architecture == runtime.GOARCH {
+		return name
+	}
+	return name + "-" + architecture
+}
+
 func kubernetes(name, module, version string) Program {
 	return Program{Name: name, Module: module, Package: "k8s.io/kubernetes/cmd/" + name, LinkFlags: kubernetesFlags(version)}
 }
@@ -125,7 +152,7 @@ func programs(names []string) ([]Program, error) {
 	if len(names) == 0 {
 		return all, nil
 	}
-	all = append(all, earlierPrograms()...)
+	all = slices.Concat(all, earlierPrograms(), foreignPrograms())
 	var found []Program
 	for _, name := range names {
 		i := slices.IndexFunc(all, func(p Program) bool { return p.Name == name })
