@@ -88,6 +88,55 @@ func imageNotPulled(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 	}}
 }
 
+// WaitsForImage returns the container that the kubelet starts next, or nil if it may wait for
+// something else than its image. When the sandbox of the Pod is ready, a container is created as
+// soon as its image is there. The kubelet states no error while a registry does not answer.
+func WaitsForImage(pod *corev1.Pod) *corev1.Container {
+	if pod.Status.Phase != corev1.PodPending || !podHas(pod, corev1.PodReadyToStartContainers) {
+		return nil
+	}
+	inOrder := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
+	for i := range inOrder {
+		state := stateOf(pod, inOrder[i].Name)
+		switch {
+		case state.Waiting != nil && causeOfWaiting(state.Waiting.Reason) == "":
+			return &inOrder[i]
+		case i < len(pod.Spec.InitContainers) && state.Terminated == nil:
+			return nil // the next one waits until it has ended
+		}
+	}
+	return nil
+}
+
+// stateOf returns the state of a container. It is empty if a cache does not keep it.
+func stateOf(pod *corev1.Pod, name string) corev1.ContainerState {
+	for _, status := range containers(pod) {
+		if status.Name == name {
+			return status.State
+		}
+	}
+	return corev1.ContainerState{}
+}
+
+// WaitingForImage describes a container that waits for its image.
+func WaitingForImage(container *corev1.Container) string {
+	return fmt.Sprintf("container %q waits for its image %q", container.Name, container.Image)
+}
+
+// startsContainers is the link of a Pod whose containers do not run yet.
+func (t target) startsContainers() Link {
+	message, e := "starting", start(t.pod, "containers that run")
+	if container := WaitsForImage(t.pod); container != nil {
+		message = WaitingForImage(container)
+		e.cause = Cause{ID: ImageNotPulled, Remedies: []Remedy{
+			describePod("Read the Events of the Pod. After Pulling without Pulled, the registry does not answer, or sends the image slowly.", t.pod),
+			remedy(fmt.Sprintf("If other images are pulled on %s, this one may wait for them: set maxParallelImagePulls of its kubelet.", t.pod.Spec.NodeName),
+				"kubectl get events --all-namespaces --field-selector reason=Pulling"),
+		}}
+	}
+	return t.expect(LinkContainer, message, e)
+}
+
 func crashLoop(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
 	container := specOf(pod, status)
 	cause := Cause{

@@ -374,7 +374,7 @@ func (t target) containerLink() Link {
 	case t.pod.Status.Phase == corev1.PodRunning:
 		return t.expect(LinkContainer, "not ready yet", start(t.pod, "a Pod that is ready"))
 	default:
-		return t.expect(LinkContainer, "starting", start(t.pod, "containers that run"))
+		return t.startsContainers()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/explain"
 	"akri.sh/services/broker-controller/internal/render"
 )
 
@@ -104,7 +105,11 @@ func (b *broker) ofContainers(pod *corev1.Pod, containers []corev1.ContainerStat
 		}
 		return
 	}
-	b.set(pending, akriv0.ReasonNotStarted, "the Pod is pending; see its Events", retryByKubelet)
+	message := "the Pod is pending; see its Events"
+	if container := explain.WaitsForImage(pod); container != nil {
+		message = explain.WaitingForImage(container) + "; see the Events of the Pod"
+	}
+	b.set(pending, akriv0.ReasonNotStarted, message, retryByKubelet)
 	for _, condition := range pod.Status.Conditions {
 		if isUnschedulable(condition) {
 			b.set(pending, condition.Reason, condition.Message, retryByScheduler)

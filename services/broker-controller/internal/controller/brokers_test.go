@@ -38,6 +38,11 @@ func TestStateOfPod(t *testing.T) {
 	const crash = `container "c" ends with exit code 3 (Error)`
 	deleting := pod(corev1.PodStatus{Phase: corev1.PodRunning})
 	deleting.DeletionTimestamp = &metav1.Time{}
+	withoutImage := pod(corev1.PodStatus{
+		Phase: corev1.PodPending, ContainerStatuses: container(0, waiting("ContainerCreating", "")),
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}},
+	})
+	withoutImage.Spec.Containers = []corev1.Container{{Name: "c", Image: "reg/app:1"}}
 	for name, c := range map[string]struct {
 		pod             *corev1.Pod
 		state           brokerState
@@ -47,6 +52,7 @@ func TestStateOfPod(t *testing.T) {
 		"restarted once":     {pod(corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: container(1, corev1.ContainerState{})}), running, "", ""},
 		"deleting":           {deleting, replaced, "", ""},
 		"pending":            {pod(corev1.PodStatus{Phase: corev1.PodPending}), pending, "NotStarted", "the Pod is pending; see its Events"},
+		"waits for image":    {withoutImage, pending, "NotStarted", `container "c" waits for its image "reg/app:1"; see the Events of the Pod`},
 		"image":              {pod(corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: container(0, waiting("ErrImagePull", "not found"))}), failing, "ErrImagePull", "not found"},
 		"image, later":       {pod(corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: container(0, waiting("ImagePullBackOff", `Back-off pulling image "v1": ErrImagePull: not found`))}), failing, "ErrImagePull", "not found"},
 		"Secret":             {pod(corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: container(0, waiting("CreateContainerConfigError", "no Secret"))}), failing, "CreateContainerConfigError", "no Secret"},

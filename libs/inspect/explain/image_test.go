@@ -1,0 +1,66 @@
+package explain_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"akri.sh/libs/inspect/explain"
+)
+
+// TestWaitsForImage names the container that starts next, and none if a Pod may wait for something
+// else.
+func TestWaitsForImage(t *testing.T) {
+	waiting := func(reason string) *corev1.ContainerState {
+		return &corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+	}
+	creating, initializing := waiting("ContainerCreating"), waiting("PodInitializing")
+	runs := &corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	ended := &corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}
+	for name, c := range map[string]struct {
+		// The states of an init container and of two containers, nil if a cache does not keep it.
+		states    [3]*corev1.ContainerState
+		unready   bool // the sandbox
+		phase     corev1.PodPhase
+		container string
+	}{
+		"init container":       {states: [3]*corev1.ContainerState{initializing, initializing, initializing}, container: "init"},
+		"init container runs":  {states: [3]*corev1.ContainerState{runs, initializing, initializing}},
+		"trimmed init runs":    {states: [3]*corev1.ContainerState{nil, initializing, initializing}},
+		"init container fails": {states: [3]*corev1.ContainerState{waiting("CrashLoopBackOff"), initializing, initializing}},
+		"first container":      {states: [3]*corev1.ContainerState{ended, creating, creating}, container: "first"},
+		"second container":     {states: [3]*corev1.ContainerState{ended, runs, creating}, container: "second"},
+		"trimmed first runs":   {states: [3]*corev1.ContainerState{ended, nil, creating}, container: "second"},
+		"all run":              {states: [3]*corev1.ContainerState{ended, runs, runs}},
+		"no sandbox":           {states: [3]*corev1.ContainerState{ended, creating, creating}, unready: true},
+		"Pod runs":             {states: [3]*corev1.ContainerState{ended, runs, creating}, phase: corev1.PodRunning},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
+			if c.phase != "" {
+				pod.Status.Phase = c.phase
+			}
+			if !c.unready {
+				pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReadyToStartContainers, Status: corev1.ConditionTrue}}
+			}
+			pod.Spec.InitContainers = []corev1.Container{{Name: "init"}}
+			pod.Spec.Containers = []corev1.Container{{Name: "first"}, {Name: "second"}}
+			for i, name := range []string{"init", "first", "second"} {
+				statuses := &pod.Status.ContainerStatuses
+				if i == 0 {
+					statuses = &pod.Status.InitContainerStatuses
+				}
+				if c.states[i] != nil {
+					*statuses = append(*statuses, corev1.ContainerStatus{Name: name, State: *c.states[i]})
+				}
+			}
+
+			found := ""
+			if container := explain.WaitsForImage(pod); container != nil {
+				found = container.Name
+			}
+			require.Equal(t, c.container, found)
+		})
+	}
+}
