@@ -14,6 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimev1 "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"akri.sh/integration/devices/netns"
 )
 
 // Node is one node of a cluster on this machine: a network namespace and a mount namespace with a
@@ -52,6 +54,15 @@ func (n Node) Command(ctx context.Context, name string, args ...string) (*exec.C
 		return nil, err
 	}
 	return n.cluster.entering(ctx, n.cluster.cgroup(n.name, "commands"), enter, name, args)
+}
+
+// Listen listens on a TCP address of the node, such as one of its loopback interface.
+func (n Node) Listen(ctx context.Context, address string) (listener net.Listener, err error) {
+	err = netns.Do(filepath.Join(netnsDir, n.cluster.netns(n.name)), func() (err error) {
+		listener, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+		return err
+	})
+	return listener, err
 }
 
 // StopKubelet stops the kubelet and keeps the containers running, as an upgrade of a node does.

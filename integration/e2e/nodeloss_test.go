@@ -37,7 +37,7 @@ func shortTimeouts(t *testing.T) {
 	p := startPrometheus(t)
 	t.Run("nodeStopsReporting", func(t *testing.T) { nodeStopsReporting(t, p) })
 	t.Run("alertsOfServices", func(t *testing.T) { alertsOfServices(t, p, values) })
-	inOrder(t, stuckBroker)
+	inOrder(t, stuckBroker, stalledImages)
 	parallel(t,
 		pendingBroker,
 		brokersOfLostNode,

@@ -1,0 +1,186 @@
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/mesh"
+)
+
+// stalledImages runs brokers with images of a registry that does not answer one of the nodes, or
+// stops in the middle of a layer. Other nodes and other devices are not affected, conditions name
+// the image, and the broker runs when the registry answers again.
+func stalledImages(t *testing.T) {
+	t.Run("silent", func(t *testing.T) {
+		stalledImage(t, "e2e-silent", func(*images, *http.Request) bool { return true })
+	})
+	t.Run("layer", func(t *testing.T) { stalledImage(t, "e2e-layer", (*images).isLayer) })
+}
+
+func stalledImage(t *testing.T, name string, stalls func(*images, *http.Request) bool) {
+	stalled, other := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
+	images := newImages(t, name)
+	answer := images.serve(t, stalled, func(r *http.Request) bool { return stalls(images, r) })
+	images.serve(t, other, func(*http.Request) bool { return false })
+	pulled := strings.Replace(broker, "ghcr.io/akri-mesh/sample-broker:dev", images.ref, 1)
+	started := time.Now()
+	apply(t, echoConfiguration(name, 2, pulled, "foo0"))
+
+	awaitReadyPod(t, "default", other.Name()+"-"+name+"-8120fe-pod")
+	message := awaitCondition(t, "default", name, akriv0.ConditionBrokersRunning, metav1.ConditionFalse, akriv0.ReasonNotStarted)
+	require.Contains(t, message, `container "broker" waits for its image "`+images.ref+`"`)
+	t.Logf("the image is named %s after the Configuration was created", time.Since(started).Round(time.Second))
+	explained, err := kubectlAkri(t.Context(), "explain", "configuration", name)
+	require.NoError(t, err)
+	require.Contains(t, explained, images.ref)
+
+	apply(t, echoConfiguration(name+"-beside", 2, broker, "foo0"))
+	awaitBrokers(t, "default", name+"-beside", 2)
+	pods, err := akri.BrokersOf(t.Context(), "default", name)
+	require.NoError(t, err)
+	require.False(t, slices.ContainsFunc(pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName == stalled.Name() && mesh.Ready(&pod) }))
+
+	answer()
+	answered := time.Now()
+	awaitBrokers(t, "default", name, 2)
+	t.Logf("the broker is ready %s after the registry answers", time.Since(answered).Round(time.Second))
+	awaitVerdict(t, "default", name, akriv0.ConditionBrokersWorking, "Works")
+}
+
+// images is a registry with one image, which no node has.
+type images struct {
+	registry http.Handler
+	// ref is the name of the image on each node on which serve was called.
+	ref string
+	// layer is the digest of a layer of several megabytes.
+	layer string
+}
+
+// registryPort is that of the registries on the loopback interfaces of the nodes, for which
+// containerd requires no TLS.
+const registryPort = "5999"
+
+// newImages returns a registry with the sample broker and a layer that no node has.
+func newImages(t *testing.T, name string) *images {
+	t.Helper()
+	files, err := mesh.ImageFiles("")
+	require.NoError(t, err)
+	at := slices.IndexFunc(files, func(file string) bool { return path.Base(file) == "sample-broker.tar" })
+	require.GreaterOrEqual(t, at, 0)
+	image, err := tarball.ImageFromPath(files[at], nil)
+	require.NoError(t, err)
+	// containerd does not count the first megabyte as progress, without which a pull has no limit.
+	layer, err := random.Layer(8<<20, types.DockerLayer)
+	require.NoError(t, err)
+	layerDigest, err := layer.Digest()
+	require.NoError(t, err)
+	image, err = mutate.AppendLayers(image, layer)
+	require.NoError(t, err)
+
+	digest, err := image.Digest()
+	require.NoError(t, err)
+	i := &images{
+		registry: registry.New(registry.Logger(log.New(io.Discard, "", 0))),
+		ref:      fmt.Sprintf("localhost:%s/%s:%s", registryPort, name, digest.Hex[:12]),
+		layer:    layerDigest.String(),
+	}
+	i.push(t, "/v2/"+name, digest.Hex[:12], image)
+	return i
+}
+
+// push writes the image to the repository, which is a path of the registry.
+func (i *images) push(t *testing.T, repository, tag string, image v1.Image) {
+	t.Helper()
+	blob := func(digest v1.Hash, content io.Reader) {
+		i.send(t, http.MethodPost, repository+"/blobs/uploads/?digest="+digest.String(), "application/octet-stream", content)
+	}
+	layers, err := image.Layers()
+	require.NoError(t, err)
+	for _, layer := range layers {
+		digest, err := layer.Digest()
+		require.NoError(t, err)
+		content, err := layer.Compressed()
+		require.NoError(t, err)
+		blob(digest, content)
+	}
+	digest, err := image.ConfigName()
+	require.NoError(t, err)
+	config, err := image.RawConfigFile()
+	require.NoError(t, err)
+	blob(digest, bytes.NewReader(config))
+
+	manifest, err := image.RawManifest()
+	require.NoError(t, err)
+	mediaType, err := image.MediaType()
+	require.NoError(t, err)
+	i.send(t, http.MethodPut, repository+"/manifests/"+tag, string(mediaType), bytes.NewReader(manifest))
+}
+
+func (i *images) send(t *testing.T, method, target, contentType string, content io.Reader) {
+	t.Helper()
+	request := httptest.NewRequestWithContext(t.Context(), method, target, content)
+	request.Header.Set("Content-Type", contentType)
+	response := httptest.NewRecorder()
+	i.registry.ServeHTTP(response, request)
+	require.Equal(t, http.StatusCreated, response.Code, "%s %s: %s", method, target, response.Body)
+}
+
+// serve serves the registry on the node until the test ends. Requests that stall get no response,
+// or the first half of the layer, until answer is called, and those that have begun never.
+func (i *images) serve(t *testing.T, node cluster.Node, stalls func(*http.Request) bool) (answer func()) {
+	t.Helper()
+	listener, err := node.Listen(t.Context(), "127.0.0.1:"+registryPort)
+	require.NoError(t, err)
+	var answers atomic.Bool
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if answers.Load() || !stalls(r) {
+			i.registry.ServeHTTP(w, r)
+			return
+		}
+		if i.isLayer(r) {
+			i.serveHalf(w, r)
+		}
+		<-r.Context().Done()
+	})}
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	return func() { answers.Store(true) }
+}
+
+// serveHalf sends the first half of a response.
+func (i *images) serveHalf(w http.ResponseWriter, r *http.Request) {
+	whole := httptest.NewRecorder()
+	i.registry.ServeHTTP(whole, r)
+	maps.Copy(w.Header(), whole.Header())
+	w.WriteHeader(whole.Code)
+	_, _ = w.Write(whole.Body.Bytes()[:whole.Body.Len()/2])
+	_ = http.NewResponseController(w).Flush()
+}
+
+func (i *images) isLayer(r *http.Request) bool {
+	return r.Method == http.MethodGet && path.Base(r.URL.Path) == i.layer
+}
