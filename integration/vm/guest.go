@@ -30,6 +30,8 @@ const (
 type Machine struct {
 	// Memory is in MiB.
 	Memory, Processors int
+	// Init is the path of the first process. Default: systemd.
+	Init string
 }
 
 // Machines that the tests use.
@@ -38,7 +40,16 @@ var (
 	Plain = Machine{Memory: 512, Processors: 1}
 	// Worker runs a node of a cluster.
 	Worker = Machine{Memory: 2048, Processors: 2}
+	// WorkerWithoutSystemd has no systemd and no udevd.
+	WorkerWithoutSystemd = Machine{Memory: 2048, Processors: 2, Init: "/lib/busybox/init"}
 )
+
+func (m Machine) initParameter() string {
+	if m.Init == "" {
+		return ""
+	}
+	return " init=" + m.Init
+}
 
 // Command returns a command like exec.CommandContext, possibly one in other namespaces.
 type Command func(ctx context.Context, name string, args ...string) (*exec.Cmd, error)
@@ -104,7 +115,7 @@ func (g *Guest) awaitBoot(ctx context.Context) error {
 	if err := g.awaitAgent(ctx); err != nil {
 		return err
 	}
-	_, err := g.Run(ctx, "systemctl is-system-running --wait && udevadm settle")
+	_, err := g.Run(ctx, "[ ! -d /run/systemd/system ] || { systemctl is-system-running --wait && udevadm settle; }")
 	return err
 }
 
@@ -124,7 +135,8 @@ func (i *Image) arguments() []string {
 		"-smp", strconv.Itoa(i.machine.Processors), "-m", strconv.Itoa(i.machine.Memory),
 		"-machine", "q35,usb=off", "-nodefaults", "-no-user-config", "-display", "none",
 		"-kernel", filepath.Join(i.dir, "vmlinuz"), "-initrd", filepath.Join(i.dir, "initrd"),
-		"-append", "console=ttyS0 panic=-1 mitigations=off random.trust_cpu=on net.ifnames=0 quiet loglevel=4 systemd.show_status=0",
+		"-append", "console=ttyS0 panic=-1 mitigations=off random.trust_cpu=on net.ifnames=0 quiet loglevel=4 systemd.show_status=0" +
+			i.machine.initParameter(),
 		"-drive", "if=none,id=root,format=raw,readonly=on,file=" + filepath.Join(i.dir, "root.erofs"),
 		"-device", "virtio-blk-pci,drive=root,addr=3",
 		"-device", "virtio-serial-pci,addr=4",
@@ -226,7 +238,7 @@ func (g *Guest) Console() string { return g.console.String() }
 
 // Logs are the last messages of the guest's kernel and services.
 func (g *Guest) Logs(ctx context.Context) (string, error) {
-	return g.Run(ctx, "journalctl --no-pager --boot --lines 200")
+	return g.Run(ctx, "journalctl --no-pager --boot --lines 200 || tail --lines=50 /var/log/*.log")
 }
 
 // Forward returns an address on this machine that is the TCP port of the guest.

@@ -16,8 +16,8 @@ ip link set "$link" up
 ip route add default via "$gateway"
 echo 1 >/proc/sys/net/ipv4/ip_forward
 
-disk=/dev/disk/by-id/virtio-state
-until [ -b "$disk" ]; do sleep 0.1; done
+until serial=$(grep --line-regexp --files-with-matches state /sys/block/*/serial); do sleep 0.1; done
+disk=/dev/$(basename "$(dirname "$serial")")
 blkid "$disk" || mkfs.ext4 -q "$disk"
 mkdir -p /state
 mount "$disk" /state
@@ -28,14 +28,21 @@ done
 # As on distributions whose system is an image.
 mount --bind --options ro /usr /usr
 
-# service NAME ARGUMENT...: runs a program as a service that systemd restarts.
+# service NAME ARGUMENT...: runs a program as a service that is restarted, by systemd if it is there.
 service() {
   unit=$1
   shift
+  if [ ! -d /run/systemd/system ]; then
+    setsid sh -c 'while true; do "$@"; sleep 1; done' "$unit" "/node/bin/$unit" "$@" >"/var/log/$unit.log" 2>&1 &
+    return
+  fi
   systemd-run --quiet --unit="$unit" --property=Restart=always --property=Delegate=yes --property=KillMode=process \
     --setenv=PATH="$PATH" "/node/bin/$unit" "$@"
 }
-service containerd --config=/node/config/containerd.toml
+# systemd manages cgroups if it is there, else containerd and the kubelet do.
+driver=$([ -d /run/systemd/system ] && echo true || echo false)
+sed "s/SystemdCgroup = .*/SystemdCgroup = $driver/" /node/config/containerd.toml >/run/containerd.toml
+service containerd --config=/run/containerd.toml
 until ctr version >/dev/null 2>&1; do sleep 0.2; done
 for image in /node/images/*.tar; do
   imported=/state/imported-$(basename "$image")

@@ -26,7 +26,7 @@ import (
 // TestNode plugs devices into a node of a cluster, for brokers that read them, and does to the node
 // what happens to machines.
 func TestNode(t *testing.T) {
-	s := newSite(t, siteConfig{description: "a node"})
+	s := newSite(t, siteConfig{machine: vm.Worker, description: "a node"})
 	s.install(t, "global.allowDeviceClasses={tpm}")
 	for _, c := range deviceCases {
 		if c.read != nil {

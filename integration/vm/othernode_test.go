@@ -4,14 +4,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"akri.sh/integration/vm"
 )
 
-// TestOtherNode has a node as some distributions have it: the kubelet's directory is that of k0s,
-// and there is no udevd. Pods get devices in both ways.
+// TestOtherNode has a node as some distributions have it: without systemd and udevd, and with the
+// kubelet's directory of k0s. Pods get devices in both ways.
 func TestOtherNode(t *testing.T) {
 	const kubeletDir = "/var/lib/k0s/kubelet"
-	s := newSite(t, siteConfig{description: "a node without udevd, with the kubelet in `" + kubeletDir + "`", kubeletDir: kubeletDir})
-	run(t, s.node.Guest, endUdevd)
+	s := newSite(t, siteConfig{
+		machine: vm.WorkerWithoutSystemd, kubeletDir: kubeletDir,
+		description: "a node without systemd and udevd, with the kubelet in `" + kubeletDir + "`",
+	})
 	for _, resources := range []string{"devicePlugin", "dra"} {
 		t.Run(resources, func(t *testing.T) {
 			// The directory is that of all nodes with services of Akri.
@@ -27,9 +31,3 @@ func TestOtherNode(t *testing.T) {
 	}
 	require.Empty(t, run(t, s.node.Guest, "find /run/udev -mindepth 1"), "files of udevd")
 }
-
-// endUdevd ends udevd after it has loaded the drivers that later disks need.
-const endUdevd = `modprobe --all usb-storage sd_mod nvme
-udevadm settle
-systemctl stop systemd-udevd-control.socket systemd-udevd-kernel.socket systemd-udevd
-rm --recursive /run/udev`

@@ -133,6 +133,7 @@ type site struct {
 
 // siteConfig is how the guest of a site differs from that of a default one.
 type siteConfig struct {
+	machine vm.Machine
 	// description is that of the guest in the results.
 	description string
 	// kubeletDir is the kubelet's directory. Default: that of the kubelet.
@@ -142,7 +143,7 @@ type siteConfig struct {
 // newSite returns a site without Akri until the test ends.
 func newSite(t *testing.T, config siteConfig) *site {
 	t.Helper()
-	built := image(t, vm.Worker)
+	built := image(t, config.machine)
 	images, err := mesh.ImageFiles(os.Getenv("AKRI_IMAGES"))
 	require.NoError(t, err)
 	require.NoError(t, cluster.Down(t.Context(), siteDir)) // of a killed test, whose guest has ended

@@ -43,7 +43,7 @@ func (i *Image) ensureSnapshot(ctx context.Context, show func(string)) error {
 
 // snapshotPrefix begins the paths of the snapshots of the machine.
 func (i *Image) snapshotPrefix() string {
-	return filepath.Join(i.dir, fmt.Sprintf("snapshot-%d-%d-", i.machine.Memory, i.machine.Processors))
+	return filepath.Join(i.dir, fmt.Sprintf("snapshot-%d-%d%s-", i.machine.Memory, i.machine.Processors, strings.ReplaceAll(i.machine.Init, "/", "_")))
 }
 
 // removeSnapshots removes those of other versions of QEMU, and incomplete ones.

@@ -76,6 +76,11 @@ Type=oneshot
 RemainAfterExit=yes
 ExecStart=/bin/sh -ec 'mkdir -p /node && mount -o ro /dev/disk/by-id/virtio-node /node && exec /node/join.sh'
 END
+# Guests with busybox as init have neither systemd nor udevd. systemd does not read inittab.
+mkdir "$root/lib/busybox"
+cp "$(command -v busybox)" "$root/lib/busybox/init"
+install --mode=755 "$recipe/busybox/boot" "$recipe/busybox/join" "$root/lib/busybox/"
+install --mode=644 "$recipe/busybox/inittab" "$root/etc/inittab"
 : >"$root/etc/machine-id"
 echo guest >"$root/etc/hostname"
 rm -rf "$root/boot" "$root/var/lib/apt/lists" "$root/var/cache/apt"
