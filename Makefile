@@ -182,9 +182,9 @@ test-parts:
 
 # A part of `make test-long`. A guest is emulated, so these tests take minutes and measure nothing.
 .PHONY: test-vm
-test-vm: root test-prerequisites images binaries ## Run the tests in virtual machines with a kernel and udev of their own: USB and PCIe devices, plugged, moved and pulled, and what happens to nodes
+test-vm: root test-prerequisites images images-arm binaries ## Run the tests in virtual machines with a kernel and udev of their own: USB and PCIe devices, plugged, moved and pulled, and what happens to nodes
 	@tools/prerequisites.sh vm
-	cd integration && AKRI_VM=1 go test -count=1 -timeout 60m -v ./vm
+	cd integration && AKRI_VM=1 AKRI_ARM_IMAGES=$(ARM_IMAGES) go test -count=1 -timeout 90m -v ./vm
 
 # A part of `make test-long`. QEMU emulates single programs, so this takes a minute after the build.
 .PHONY: test-arm

@@ -14,8 +14,8 @@ packages=(gcc libc6-dev libudev-dev libopenh264-dev)
   gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly
   protobuf-compiler-grpc python3-grpcio)
 [ "${1:-}" != arm ] || packages+=(qemu-user-static)
-# mmdebstrap and erofs-utils build the root file system of a guest, busybox and cpio its initial RAM disk.
-[ "${1:-}" != vm ] || packages+=(qemu-system-x86 mmdebstrap erofs-utils cpio busybox-static debian-archive-keyring)
+# mmdebstrap and erofs-utils build the root file system of a guest, cpio its initial RAM disk.
+[ "${1:-}" != vm ] || packages+=(qemu-system-x86 qemu-system-arm qemu-user-static mmdebstrap erofs-utils cpio debian-archive-keyring)
 for package in "${packages[@]}"; do
   # Packages of scripts have the architecture "all".
   dpkg -s "$package:$(dpkg --print-architecture)" >/dev/null 2>&1 || dpkg -s "$package:all" >/dev/null 2>&1 || missing+=("$package")

@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	qemu = "qemu-system-x86_64"
 	// startTimeout limits the start from a snapshot, which takes about a second on an idle machine.
 	startTimeout = time.Minute
 	// rootPorts is the number of PCIe devices that can be plugged in: rp1 and so on.
@@ -26,8 +25,10 @@ const (
 	monitorDescriptor, agentDescriptor, snapshotDescriptor = 3, 4, 5
 )
 
-// Machine is the size of a guest.
+// Machine is the architecture and the size of a guest.
 type Machine struct {
+	// Architecture is amd64 or arm64, as Go and Debian name them.
+	Architecture string
 	// Memory is in MiB.
 	Memory, Processors int
 	// Init is the path of the first process. Default: systemd.
@@ -37,11 +38,13 @@ type Machine struct {
 // Machines that the tests use.
 var (
 	// Plain runs commands and a service.
-	Plain = Machine{Memory: 512, Processors: 1}
+	Plain = Machine{Architecture: "amd64", Memory: 512, Processors: 1}
 	// Worker runs a node of a cluster.
-	Worker = Machine{Memory: 2048, Processors: 2}
+	Worker = Machine{Architecture: "amd64", Memory: 2048, Processors: 2}
 	// WorkerWithoutSystemd has no systemd and no udevd.
-	WorkerWithoutSystemd = Machine{Memory: 2048, Processors: 2, Init: "/lib/busybox/init"}
+	WorkerWithoutSystemd = Machine{Architecture: "amd64", Memory: 2048, Processors: 2, Init: "/lib/busybox/init"}
+	// Arm64Worker runs a node of a cluster.
+	Arm64Worker = Machine{Architecture: "arm64", Memory: 2048, Processors: 2}
 )
 
 func (m Machine) initParameter() string {
@@ -128,14 +131,15 @@ func (i *Image) On(command Command) *Image {
 
 // arguments are those of QEMU except descriptors. A snapshot fits only the same arguments.
 func (i *Image) arguments() []string {
+	emulated := architectures[i.machine.Architecture]
 	arguments := []string{
 		// Emulation also where /dev/kvm exists: nested virtualization is often slower than
 		// emulation, and does not run all kernels.
-		"-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max",
+		"-accel", "tcg,thread=multi,tb-size=256", "-cpu", emulated.processor, "-machine", emulated.board,
 		"-smp", strconv.Itoa(i.machine.Processors), "-m", strconv.Itoa(i.machine.Memory),
-		"-machine", "q35,usb=off", "-nodefaults", "-no-user-config", "-display", "none",
+		"-nodefaults", "-no-user-config", "-display", "none",
 		"-kernel", filepath.Join(i.dir, "vmlinuz"), "-initrd", filepath.Join(i.dir, "initrd"),
-		"-append", "console=ttyS0 panic=-1 mitigations=off random.trust_cpu=on net.ifnames=0 quiet loglevel=4 systemd.show_status=0" +
+		"-append", "console=" + emulated.console + " panic=-1 mitigations=off random.trust_cpu=on net.ifnames=0 quiet loglevel=4 systemd.show_status=0" +
 			i.machine.initParameter(),
 		"-drive", "if=none,id=root,format=raw,readonly=on,file=" + filepath.Join(i.dir, "root.erofs"),
 		"-device", "virtio-blk-pci,drive=root,addr=3",
@@ -171,7 +175,7 @@ func (i *Image) launch(snapshot *os.File) (*Guest, error) {
 	g.monitor, g.agent = monitor, agent
 
 	// Close ends it, not a context.
-	g.command, err = i.command(context.Background(), qemu, append(i.arguments(),
+	g.command, err = i.command(context.Background(), architectures[i.machine.Architecture].qemu, append(i.arguments(),
 		"-chardev", "socket,id=monitor,fd="+strconv.Itoa(monitorDescriptor), "-mon", "chardev=monitor,mode=control",
 		"-chardev", "socket,id=agent,fd="+strconv.Itoa(agentDescriptor),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console")...)

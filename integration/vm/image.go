@@ -31,13 +31,11 @@ const (
 //go:embed recipe
 var recipe embed.FS
 
-// commands are those that building and starting guests needs, and their Debian packages.
-var commands = map[string]string{
-	"qemu-system-x86_64": "qemu-system-x86",
-	"mmdebstrap":         "mmdebstrap",
-	"mkfs.erofs":         "erofs-utils",
-	"cpio":               "cpio",
-	"busybox":            "busybox-static",
+// packages are the Debian packages of the commands that building guests needs.
+var packages = map[string]string{
+	"mmdebstrap": "mmdebstrap",
+	"mkfs.erofs": "erofs-utils",
+	"cpio":       "cpio",
 }
 
 // Image is a guest that is ready to start: a kernel, a root file system and the state of the
@@ -54,7 +52,7 @@ type Image struct {
 // It needs root. Concurrent calls wait for each other. It calls show for each step, and repeatedly
 // while a step takes long.
 func Ensure(ctx context.Context, machine Machine, show func(step string)) (*Image, error) {
-	if err := checkCommands(); err != nil {
+	if err := checkCommands(machine.Architecture); err != nil {
 		return nil, err
 	}
 	cache, err := binaries.CacheDir()
@@ -72,7 +70,7 @@ func Ensure(ctx context.Context, machine Machine, show func(step string)) (*Imag
 	if err != nil {
 		return nil, err
 	}
-	image := &Image{machine: machine, dir: filepath.Join(parent, key), command: startCommand}
+	image := &Image{machine: machine, dir: filepath.Join(parent, key+"-"+machine.Architecture), command: startCommand}
 	if err := image.ensureFiles(ctx, show); err != nil {
 		return nil, err
 	}
@@ -82,11 +80,13 @@ func Ensure(ctx context.Context, machine Machine, show func(step string)) (*Imag
 	return image, removeUnused(parent, image.dir)
 }
 
-func checkCommands() error {
+func checkCommands(architecture string) error {
 	var missing []string
-	for command, pkg := range commands {
-		if _, err := exec.LookPath(command); err != nil {
-			missing = append(missing, pkg)
+	for _, commands := range []map[string]string{packages, architectures[architecture].packages} {
+		for command, pkg := range commands {
+			if _, err := exec.LookPath(command); err != nil {
+				missing = append(missing, pkg)
+			}
 		}
 	}
 	if len(missing) > 0 {
@@ -127,7 +127,7 @@ func (i *Image) ensureFiles(ctx context.Context, show func(string)) error {
 	if err := os.CopyFS(partial, recipe); err != nil {
 		return fmt.Errorf("write recipe: %w", err)
 	}
-	if err := build(ctx, partial, show); err != nil {
+	if err := build(ctx, i.machine.Architecture, partial, show); err != nil {
 		return err
 	}
 	if err := os.Rename(partial, i.dir); err != nil {
@@ -156,11 +156,14 @@ func partialDir(parent string) (string, error) {
 }
 
 // build runs the recipe in the directory in namespaces of its own. When this process is killed, the
-// kernel kills all processes of the PID namespace, and the mounts end with them.
-func build(ctx context.Context, dir string, show func(string)) error {
-	command := exec.CommandContext(ctx, "sh", filepath.Join(dir, "recipe", "build.sh"), dir)
+// kernel kills all processes of the PID namespace, and the mounts end with them. The user namespace
+// has the users of this machine, and its own table of emulators for programs of other processors.
+func build(ctx context.Context, architecture, dir string, show func(string)) error {
+	command := exec.CommandContext(ctx, "sh", filepath.Join(dir, "recipe", "build.sh"), architecture, dir)
+	users := []syscall.SysProcIDMap{{Size: 1 << 16}}
 	command.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWPID, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+		Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWUSER, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL,
+		UidMappings: users, GidMappings: users, GidMappingsEnableSetgroups: true,
 	}
 	reader, writer := io.Pipe()
 	command.Stdout, command.Stderr = writer, writer

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"image/jpeg"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +29,7 @@ import (
 // what happens to machines.
 func TestNode(t *testing.T) {
 	s := newSite(t, siteConfig{machine: vm.Worker, description: "a node"})
+	s.startGuest(t)
 	s.install(t, "global.allowDeviceClasses={tpm}")
 	for _, c := range deviceCases {
 		if c.read != nil {
@@ -39,6 +42,35 @@ func TestNode(t *testing.T) {
 		t.Run(e.name, func(t *testing.T) { s.testEvent(t, e) })
 	}
 	t.Run("network", s.testSlowNetwork)
+}
+
+// TestArm64 plugs devices into a node of a cluster whose processor is a 64-bit ARM, with the images
+// for it. The cluster services run on the processor of this machine.
+func TestArm64(t *testing.T) {
+	dir := os.Getenv("AKRI_ARM_IMAGES")
+	if dir == "" {
+		t.Skip("AKRI_ARM_IMAGES is not set; make test-vm sets it")
+	}
+	s := newSite(t, siteConfig{
+		machine: vm.Arm64Worker, description: "a node",
+		archive: func(image string) string { return filepath.Join(dir, image+"-arm64.tar") },
+	})
+	// Before the guest joins: helm would wait for its containers, which takes minutes.
+	s.install(t)
+	s.startGuest(t)
+	s.awaitAgent(t)
+	s.awaitNode(t, func(node *corev1.Node) error {
+		if node.Labels[corev1.LabelArchStable] != "arm64" {
+			return fmt.Errorf("the labels are %v", node.Labels)
+		}
+		return nil
+	})
+
+	s.offerDisks(t, diskRules...)
+	for _, d := range nodeDisks {
+		t.Run(d.device.Driver, func(t *testing.T) { s.testDisk(t, d, "plugged in, read by a broker, unplugged") })
+	}
+	t.Run("camera", s.testCamera)
 }
 
 // nodeDisk is a disk that a broker reads.
@@ -272,7 +304,7 @@ dd if=/dev/zero of=/state/rest bs=4096 || true`)
 // deleteAgent deletes the Pod of Akri on the guest. The DaemonSet creates another one.
 func (s *site) deleteAgent(t *testing.T) {
 	t.Helper()
-	s.kubectl(t, "delete", "pods", "--namespace", mesh.Namespace, "--selector", "app.kubernetes.io/component=agent",
+	s.kubectl(t, "delete", "pods", "--namespace", mesh.Namespace, "--selector", agentLabel,
 		"--field-selector", "spec.nodeName="+guestNode)
 }
 

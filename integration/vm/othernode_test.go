@@ -16,6 +16,7 @@ func TestOtherNode(t *testing.T) {
 		machine: vm.WorkerWithoutSystemd, kubeletDir: kubeletDir,
 		description: "a node without systemd and udevd, with the kubelet in `" + kubeletDir + "`",
 	})
+	s.startGuest(t)
 	for _, resources := range []string{"devicePlugin", "dra"} {
 		t.Run(resources, func(t *testing.T) {
 			// The directory is that of all nodes with services of Akri.

@@ -1,9 +1,9 @@
 package vm_test
 
 import (
-	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,9 +12,15 @@ import (
 // results are those of all tests of devices.
 var results report
 
-// report is a table of what was done to devices.
+// report is what was done to devices, in a table for each kind of guests.
 type report struct {
-	mu     sync.Mutex
+	mu      sync.Mutex
+	tables  []*table
+	current *table
+}
+
+// table has the results of guests with the same kernel and processor.
+type table struct {
 	guest  string
 	result []result
 }
@@ -33,26 +39,29 @@ func (r *report) add(t *testing.T, device, done, seen string) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.result = append(r.result, result{device, done, outcome})
+	r.current.result = append(r.current.result, result{device, done, outcome})
 }
 
-// ranOn sets the kernel and the processor of the guests.
+// ranOn sets the kernel and the processor of the guest of the results that follow.
 func (r *report) ranOn(guest string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.guest = guest
+	i := slices.IndexFunc(r.tables, func(t *table) bool { return t.guest == guest })
+	if i < 0 {
+		i = len(r.tables)
+		r.tables = append(r.tables, &table{guest: guest})
+	}
+	r.current = r.tables[i]
 }
 
-// print prints the table in Markdown, unless it is empty.
+// print prints the tables in Markdown.
 func (r *report) print(out io.Writer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.result) == 0 {
-		return
-	}
-	fmt.Fprintf(out, "\n%s, %s:\n\n| Device | What was done | Result |\n|---|---|---|\n",
-		time.Now().UTC().Format(time.DateOnly), cmp.Or(r.guest, "no guest"))
-	for _, row := range r.result {
-		fmt.Fprintf(out, "| %s | %s | %s |\n", row.device, row.done, row.outcome)
+	for _, t := range r.tables {
+		fmt.Fprintf(out, "\n%s, %s:\n\n| Device | What was done | Result |\n|---|---|---|\n", time.Now().UTC().Format(time.DateOnly), t.guest)
+		for _, row := range t.result {
+			fmt.Fprintf(out, "| %s | %s | %s |\n", row.device, row.done, row.outcome)
+		}
 	}
 }

@@ -26,10 +26,12 @@ import (
 const (
 	siteDir = "/tmp/akri-vm"
 	// guestNode is the name of the node that is a guest.
-	guestNode = "guest"
+	guestNode  = "guest"
+	agentLabel = "app.kubernetes.io/component=agent"
 	// siteTimeout is how long a test waits for a node or a broker. A node that boots is ready after
-	// one to two minutes.
-	siteTimeout = 6 * time.Minute
+	// one to two minutes, and on a machine that does other work the containers of an ARM processor
+	// need minutes.
+	siteTimeout = 10 * time.Minute
 )
 
 // configurationFormat is a Configuration of udev with a broker for each device: a name, rules, and
@@ -123,12 +125,13 @@ const cameraBroker = `
         supplementalGroups: [44]
 `
 
-// site is a cluster with Akri and two nodes: one in namespaces of this machine, which runs the
-// cluster services, and a guest.
+// site is a cluster with two nodes: one in namespaces of this machine, which runs the cluster
+// services of Akri, and a guest.
 type site struct {
 	siteConfig
-	akri *mesh.Mesh
-	node *vm.Node
+	image *vm.Image
+	akri  *mesh.Mesh
+	node  *vm.Node
 }
 
 // siteConfig is how the guest of a site differs from that of a default one.
@@ -138,9 +141,12 @@ type siteConfig struct {
 	description string
 	// kubeletDir is the kubelet's directory. Default: that of the kubelet.
 	kubeletDir string
+	// archive returns the archive of an image for the guest. Default: the one for the processor of
+	// this machine.
+	archive func(image string) string
 }
 
-// newSite returns a site without Akri until the test ends.
+// newSite returns a site without the guest and without Akri until the test ends.
 func newSite(t *testing.T, config siteConfig) *site {
 	t.Helper()
 	built := image(t, config.machine)
@@ -153,23 +159,25 @@ func newSite(t *testing.T, config siteConfig) *site {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, running.Down(context.WithoutCancel(t.Context()))) })
 
-	s := &site{siteConfig: config}
+	if config.archive == nil {
+		config.archive = func(image string) string { return filepath.Join(filepath.Dir(images[0]), image+".tar") }
+	}
+	s := &site{siteConfig: config, image: built}
 	s.akri, err = mesh.New(t.Context(), running)
 	require.NoError(t, err)
-	s.startGuest(t, built, filepath.Dir(images[0]))
 	return s
 }
 
 // startGuest starts the guest until the test ends, and waits until it is a node.
-func (s *site) startGuest(t *testing.T, built *vm.Image, images string) {
+func (s *site) startGuest(t *testing.T) {
 	t.Helper()
-	var used []string
+	options := cluster.MemberOptions{Name: guestNode, Architecture: s.machine.Architecture, KubeletDir: s.kubeletDir}
 	for _, name := range []string{"agent", "sample-broker", "camera-broker"} {
-		used = append(used, filepath.Join(images, name+".tar"))
+		options.Images = append(options.Images, s.archive(name))
 	}
-	member, err := s.akri.Cluster.Join(t.Context(), cluster.MemberOptions{Name: guestNode, KubeletDir: s.kubeletDir, Images: used})
+	member, err := s.akri.Cluster.Join(t.Context(), options)
 	require.NoError(t, err)
-	s.node, err = built.StartNode(t.Context(), s.akri.Cluster, member)
+	s.node, err = s.image.StartNode(t.Context(), s.akri.Cluster, member)
 	require.NoError(t, err)
 	t.Cleanup(func() { s.close(t) })
 	results.ranOn(run(t, s.node.Guest, system))
@@ -187,9 +195,24 @@ func (s *site) startGuest(t *testing.T, built *vm.Image, images string) {
 func (s *site) install(t *testing.T, values ...string) {
 	t.Helper()
 	fmt.Fprintln(os.Stderr, "installing Akri")
-	s.kubectl(t, "cordon", guestNode)
+	if s.node != nil {
+		s.kubectl(t, "cordon", guestNode)
+		defer s.kubectl(t, "uncordon", guestNode)
+	}
 	require.NoError(t, s.akri.Install(t.Context(), append(values, "global.agent.enabled=true")...))
-	s.kubectl(t, "uncordon", guestNode)
+}
+
+// awaitAgent waits for the agent on the guest.
+func (s *site) awaitAgent(t *testing.T) {
+	t.Helper()
+	fmt.Fprintln(os.Stderr, "waiting for Akri on the guest")
+	options := metav1.ListOptions{LabelSelector: agentLabel, FieldSelector: "spec.nodeName=" + guestNode}
+	awaitObjects(t, "agent on the guest", s.akri.Kubernetes.CoreV1().Pods(mesh.Namespace), options, func(found []corev1.Pod) error {
+		if len(found) != 1 || !mesh.Ready(&found[0]) {
+			return fmt.Errorf("%d agents: %v", len(found), describe(found))
+		}
+		return nil
+	})
 }
 
 // offerDisks creates the Configuration of disks that the rules select.

@@ -21,7 +21,7 @@ const bootTimeout = 5 * time.Minute
 // ensureSnapshot boots the image and saves the state of the machine. A snapshot fits only the QEMU
 // and the arguments with which it was saved.
 func (i *Image) ensureSnapshot(ctx context.Context, show func(string)) error {
-	version, err := exec.CommandContext(ctx, qemu, "--version").Output()
+	version, err := exec.CommandContext(ctx, architectures[i.machine.Architecture].qemu, "--version").Output()
 	if err != nil {
 		return fmt.Errorf("get the version of QEMU: %w", err)
 	}

@@ -65,8 +65,15 @@ func run(t *testing.T, guest *vm.Guest, script string) string {
 }
 
 func TestGuest(t *testing.T) {
-	guest := start(t, image(t, vm.Plain))
+	for _, machine := range []vm.Machine{vm.Plain, vm.Arm64Worker} {
+		t.Run(machine.Architecture, func(t *testing.T) { testGuest(t, machine) })
+	}
+}
+
+func testGuest(t *testing.T, machine vm.Machine) {
+	guest := start(t, image(t, machine))
 	require.Equal(t, "running", run(t, guest, "systemctl is-system-running"))
+	require.Equal(t, machine.Architecture, run(t, guest, "dpkg --print-architecture"))
 	require.NoError(t, guest.WriteFile(t.Context(), "/tmp/file", []byte("content")))
 	require.Equal(t, "content", run(t, guest, "cat /tmp/file"))
 	_, err := guest.Run(t.Context(), "echo reason >&2; exit 3")

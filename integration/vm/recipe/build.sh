@@ -1,22 +1,32 @@
 #!/bin/sh
-# build.sh OUTPUT: builds the kernel, the initial RAM disk and the root file system of the guest into
-# the directory OUTPUT. It runs in mount and PID namespaces of its own: the root file system is
-# built in memory, and a killed build leaves neither mounts nor processes. A line "step: ..." is
-# progress.
+# build.sh ARCHITECTURE OUTPUT: builds the kernel, the initial RAM disk and the root file system of the
+# guest into the directory OUTPUT. It runs in mount, PID and user namespaces of its own: the root file
+# system is built in memory, and a killed build leaves neither mounts nor processes. A line
+# "step: ..." is progress.
 set -eu
-output=$1
+architecture=$1
+output=$2
 recipe=$(dirname "$0")
 # The exact name, because a pattern downloads every kernel that matches it. The cloud kernel has no
 # drivers for USB, sound and media. The security archive has the newest kernel of the release, and
 # an update of the ABI changes this name.
-kernel=6.1.0-56-amd64
+kernel=6.1.0-56-$architecture
 mirror=http://deb.debian.org
 packages=systemd-sysv,udev,dbus,kmod,iproute2,usbutils,pciutils,util-linux,qemu-guest-agent
 # A guest that is a node of a cluster also has these. Its other programs are on a disk.
 packages=$packages,e2fsprogs,iptables,runc,containernetworking-plugins
+# The initial RAM disk has this shell, which needs no libraries.
+packages=$packages,busybox-static
 
 # mmdebstrap reads /proc/self, which must be that of this PID namespace.
 mount -t proc proc /proc
+if [ "$architecture" != "$(dpkg --print-architecture)" ]; then
+  # The kernel starts the scripts and programs of the packages with QEMU. Before Linux 6.7 there is one
+  # table of emulators for all namespaces, which the package qemu-user-static fills with systemd.
+  if mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc; then
+    cat /usr/lib/binfmt.d/qemu-aarch64.conf >/proc/sys/fs/binfmt_misc/register
+  fi
+fi
 work=$output/work
 mkdir "$work"
 mount -t tmpfs -o size=3g tmpfs "$work"
@@ -25,25 +35,20 @@ export TMPDIR=$work/tmp
 mkdir "$TMPDIR"
 
 echo "step: download and install Debian packages"
-# Paths of tar in the kernel package begin with ./lib, which is a symbolic link in the root.
-mmdebstrap --mode=root --variant=minbase --include="$packages" \
+# The links of /bin, /lib and /sbin are created first. usrmerge, which otherwise moves the files, takes
+# minutes under emulation.
+mmdebstrap --mode=root --architectures="$architecture" --skip=check/qemu --variant=minbase --include="$packages" \
+  --hook-dir=/usr/share/mmdebstrap/hooks/merged-usr \
   --aptopt='APT::Install-Recommends "false"' --dpkgopt=force-unsafe-io \
   --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-  --customize-hook="echo 'step: download and unpack the kernel' && chroot \"\$1\" sh -ec '
-    cd /tmp
-    apt-get download --quiet linux-image-$kernel || { echo update the name of the kernel in build.sh; exit 1; }
-    dpkg-deb --fsys-tarfile linux-image-*.deb | tar --extract --keep-directory-symlink --directory / --exclude=./usr/share \
-      --exclude=*/drivers/gpu --exclude=*/drivers/net/wireless --exclude=*/drivers/net/ethernet --exclude=*/drivers/infiniband
-    rm linux-image-*.deb
-    depmod $kernel'" \
+  --customize-hook="sh $recipe/kernel.sh $kernel \"\$1\"" \
   bookworm "$root" "deb $mirror/debian bookworm main" "deb $mirror/debian-security bookworm-security main"
 
 echo "step: write the initial RAM disk"
 mkdir -p "$work/initrd/modules" "$work/initrd/bin"
 cp "$recipe/init" "$work/initrd/init"
 chmod 755 "$work/initrd/init"
-# The static busybox of this machine; that of the guest would need the C library.
-cp "$(command -v busybox)" "$work/initrd/bin/busybox"
+cp "$root/bin/busybox" "$work/initrd/bin/busybox"
 # modprobe lists the dependencies of a module before the module. erofs loads crc32c by its alias,
 # which modprobe does not list.
 for module in virtio_pci virtio_blk virtio_net crc32c_generic erofs overlay; do
@@ -78,7 +83,7 @@ ExecStart=/bin/sh -ec 'mkdir -p /node && mount -o ro /dev/disk/by-id/virtio-node
 END
 # Guests with busybox as init have neither systemd nor udevd. systemd does not read inittab.
 mkdir "$root/lib/busybox"
-cp "$(command -v busybox)" "$root/lib/busybox/init"
+ln -s /bin/busybox "$root/lib/busybox/init"
 install --mode=755 "$recipe/busybox/boot" "$recipe/busybox/join" "$root/lib/busybox/"
 install --mode=644 "$recipe/busybox/inittab" "$root/etc/inittab"
 : >"$root/etc/machine-id"
