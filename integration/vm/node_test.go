@@ -85,13 +85,16 @@ var nodeDisks = []nodeDisk{
 	{"virtio disk", vm.Device{Driver: "virtio-blk-pci", Port: "rp2", Serial: "SITEVIRTIO"}},
 }
 
-// plugDisk plugs a disk with a content of printable characters, of which brokers read the first.
+// content of a disk is printable characters, of which brokers read the first.
+func content(device vm.Device) string { return strings.Repeat("content of "+device.Serial+" ", 50) }
+
+// plugDisk plugs a disk in, and returns its content.
 func (s *site) plugDisk(t *testing.T, device vm.Device) (*vm.Plugged, string) {
 	t.Helper()
-	content := strings.Repeat("content of "+device.Serial+" ", 50)
-	plugged, err := s.node.PlugDisk(t.Context(), device, []byte(content))
+	text := content(device)
+	plugged, err := s.node.PlugDisk(t.Context(), device, []byte(text))
 	require.NoError(t, err)
-	return plugged, content
+	return plugged, text
 }
 
 func (s *site) testDisk(t *testing.T, d nodeDisk, done string) {
@@ -193,6 +196,7 @@ var nodeEvents = []nodeEvent{
 	{"freeze", "suspended for two minutes, so that its clock is behind", (*site).freeze, false},
 	{"clock", "started with a clock of six weeks ago, which is set later", (*site).setClockBack, false},
 	{"full", "disk of the system full while Akri starts", (*site).fillDisk, false},
+	{"readonly", "disk of the system read-only after an error, and booted", (*site).makeReadOnly, true},
 }
 
 // testEvent lets the event happen. Afterwards there is the same Instance, and one broker, which
@@ -301,6 +305,26 @@ dd if=/dev/zero of=/state/rest bs=4096 || true`)
 	return disk
 }
 
+// makeReadOnly reports an error of the file system with the state of the node, which Linux then
+// makes read-only, as a distribution lets it do with the disk of the system. Akri and the broker go
+// on: the node reports a disk that is plugged in, whose broker cannot start.
+func (s *site) makeReadOnly(t *testing.T, disk *vm.Plugged) *vm.Plugged {
+	t.Helper()
+	run(t, s.node.Guest, `mount --options remount,errors=remount-ro /state
+echo test >/sys/fs/ext4/$(basename $(readlink --canonicalize /dev/disk/by-id/virtio-state))/trigger_fs_error
+! touch /state/file`)
+	_, broker := s.awaitBroker(t, "disks")
+	other, _ := s.plugDisk(t, nodeDisks[2].device)
+	s.awaitEvent(t, "read-only file system")
+	s.awaitReporting(t, metav1.ConditionTrue)
+	unplug(t, other)
+	s.awaitInstance(t)
+	s.awaitRead(t, &broker, content(nodeDisks[0].device))
+
+	run(t, s.node.Guest, "(sleep 1; echo b >/proc/sysrq-trigger) >/dev/null 2>&1 &")
+	return disk
+}
+
 // deleteAgent deletes the Pod of Akri on the guest. The DaemonSet creates another one.
 func (s *site) deleteAgent(t *testing.T) {
 	t.Helper()
@@ -344,11 +368,11 @@ func (s *site) awaitReporting(t *testing.T, status metav1.ConditionStatus) {
 	require.NoError(t, err)
 }
 
-// awaitEvent waits for a Warning about a Pod of Akri.
+// awaitEvent waits for a Warning about a Pod.
 func (s *site) awaitEvent(t *testing.T, message string) {
 	t.Helper()
 	warnings := metav1.ListOptions{FieldSelector: "type=Warning"}
-	awaitObjects(t, "Event", s.akri.Kubernetes.CoreV1().Events(mesh.Namespace), warnings, func(found []corev1.Event) error {
+	awaitObjects(t, "Event", s.akri.Kubernetes.CoreV1().Events(metav1.NamespaceAll), warnings, func(found []corev1.Event) error {
 		for i := range found {
 			if strings.Contains(found[i].Message, message) {
 				return nil

@@ -243,16 +243,21 @@ func (s *site) close(t *testing.T) {
 // which reads its content.
 func (s *site) awaitDisk(t *testing.T, content string) akriv0.Instance {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), siteTimeout)
-	defer cancel()
 	instance, broker := s.awaitBroker(t, "disks")
-	require.NoError(t, mesh.Await(ctx, "content of the disk", func(ctx context.Context) error { return s.read(ctx, &broker, content) }))
+	s.awaitRead(t, &broker, content)
 	return instance
 }
 
-// awaitBroker waits until there is exactly one Instance, of a device on the guest, and one broker
-// of the Configuration, which is ready.
-func (s *site) awaitBroker(t *testing.T, configuration string) (instance akriv0.Instance, broker corev1.Pod) {
+// awaitRead waits until the broker reads the content of its disk.
+func (s *site) awaitRead(t *testing.T, broker *corev1.Pod, content string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), siteTimeout)
+	defer cancel()
+	require.NoError(t, mesh.Await(ctx, "content of the disk", func(ctx context.Context) error { return s.read(ctx, broker, content) }))
+}
+
+// awaitInstance waits until there is exactly one Instance, of a device on the guest.
+func (s *site) awaitInstance(t *testing.T) (instance akriv0.Instance) {
 	t.Helper()
 	awaitObjects(t, "Instance", s.akri.Instances.In("default"), metav1.ListOptions{}, func(found []akriv0.Instance) error {
 		if len(found) != 1 || len(found[0].Spec.Nodes) != 1 || found[0].Spec.Nodes[0] != guestNode {
@@ -261,6 +266,14 @@ func (s *site) awaitBroker(t *testing.T, configuration string) (instance akriv0.
 		instance = found[0]
 		return nil
 	})
+	return instance
+}
+
+// awaitBroker waits until there is exactly one Instance, of a device on the guest, and one broker
+// of the Configuration, which is ready.
+func (s *site) awaitBroker(t *testing.T, configuration string) (instance akriv0.Instance, broker corev1.Pod) {
+	t.Helper()
+	instance = s.awaitInstance(t)
 	brokers := metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + configuration}
 	awaitObjects(t, "broker", s.akri.Kubernetes.CoreV1().Pods("default"), brokers, func(found []corev1.Pod) error {
 		if len(found) != 1 || !mesh.Ready(&found[0]) {
