@@ -195,12 +195,12 @@ test-arm: root test-prerequisites images-arm ## Run the programs of all images f
 # `make test` runs those scenarios on the agent that could differ from those on separate services.
 .PHONY: test-agent
 test-agent: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run all end-to-end scenarios on the agent
-	cd integration && AKRI_E2E_AGENT=1 go test -parallel 6 -count=1 -timeout 40m -run 'TestAgent|TestChanges' ./e2e
+	cd integration && AKRI_E2E_AGENT=1 AKRI_E2E_LONG=1 go test -parallel 6 -count=1 -timeout 40m -run 'TestAgent|TestChanges' ./e2e
 
 # `make test` runs TestDRA, the scenarios of Dynamic Resource Allocation.
 .PHONY: test-dra
 test-dra: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end scenarios of device plugins with Dynamic Resource Allocation
-	cd integration && AKRI_E2E_RESOURCES=dra AKRI_E2E_RESTORE=1 go test -parallel 6 -count=1 -timeout 60m -v -run 'TestMesh|TestAgent|TestChanges' ./e2e
+	cd integration && AKRI_E2E_RESOURCES=dra AKRI_E2E_LONG=1 go test -parallel 6 -count=1 -timeout 60m -v -run 'TestMesh|TestAgent|TestChanges' ./e2e
 
 # Each is built from the module tools/kubernetes-<version>, which takes minutes the first time.
 VERSIONS ?= 1.36 1.35 1.34 1.30
@@ -214,7 +214,7 @@ test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agen
 	cd services/discovery-operator && AKRI_SILENCE=15m go test -count=1 -timeout 30m -v -run TestLongSilence .
 	cd services/discovery-operator && AKRI_DEFAULT_GRACE=1 go test -count=1 -timeout 10m -v -run TestDefaultGrace .
 	cd services/registrar && AKRI_DEFAULT_GRACE=1 go test -count=1 -timeout 10m -v -run TestDefaultKeepOffline .
-	AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_WALK=30 AKRI_E2E_OBJECTS=15 AKRI_E2E_REFUSED=1 AKRI_E2E_DIRECTORIES=1 AKRI_E2E_RESTORE=1 AKRI_CAMERAS=1m $(MAKE) -j2 --output-sync test-mesh test-forms
+	AKRI_E2E_KUBELET=default AKRI_E2E_DELETIONS=100 AKRI_E2E_AWAY=1m AKRI_E2E_EVICTIONS=40 AKRI_E2E_FLAPS=200 AKRI_E2E_WALK=30 AKRI_E2E_OBJECTS=15 AKRI_E2E_LONG=1 AKRI_CAMERAS=1m $(MAKE) -j2 --output-sync test-mesh test-forms
 	AKRI_E2E_ATTACK=60s $(MAKE) test-attacks
 	cd integration && AKRI_E2E_NODES=node-a,node-b,node-c AKRI_E2E_RANDOM=5m go test -count=1 -timeout 20m -v -run TestDRA/drarandom ./e2e
 	$(MAKE) test-dra

@@ -26,7 +26,7 @@ import (
 
 // refusedClaims checks a Pod that the scheduler places although instance-writer refuses its slot. A
 // claim of two Pods on two nodes is such a case: the scheduler counts one slot, each node reserves
-// one. The Pod waits and starts when a slot is free. With AKRI_E2E_REFUSED=1 a Pod waits until the
+// one. The Pod waits and starts when a slot is free. With AKRI_E2E_LONG=1 a Pod waits until the
 // preparation fails after 40 s, and an Event names the holders.
 func refusedClaims(t *testing.T) {
 	const freed, kept = "e2e-refused-8120fe", "e2e-refused-a19705"
@@ -38,7 +38,7 @@ func refusedClaims(t *testing.T) {
 	require.NoError(t, akri.Kubernetes.CoreV1().Pods("default").Delete(t.Context(), freed+"-first", metav1.DeleteOptions{}))
 	awaitReadyPod(t, "default", freed)
 
-	if os.Getenv("AKRI_E2E_REFUSED") == "" {
+	if !runsLong() {
 		return
 	}
 	// The slot of a device plugin would be released before the node gives up.
@@ -80,13 +80,10 @@ func refuse(t *testing.T, instance string, other, node cluster.Node) {
 
 // deletedClaims deletes the claim of a Pod's extended resources while the scheduler binds the Pod,
 // as the garbage collector does if the Pod is deleted then. kube-scheduler keeps the device for two
-// minutes, and retries the Pods that wait for it after five, or when a slice changes. It runs with
-// AKRI_E2E_REFUSED=1, because it takes more than two minutes.
+// minutes, and retries the Pods that wait for it after five, or when a slice changes.
 func deletedClaims(t *testing.T) {
 	const instance, attempts = "e2e-bound-8120fe", 20
-	if os.Getenv("AKRI_E2E_REFUSED") == "" {
-		t.Skip("AKRI_E2E_REFUSED is not set")
-	}
+	onlyLong(t, "takes more than two minutes")
 	apply(t, echoConfiguration("e2e-bound", 1, "", "foo0"))
 	awaitSlice(t, instance, true)
 	for attempt := range attempts {

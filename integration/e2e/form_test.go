@@ -66,6 +66,17 @@ func onlyDevicePlugins(t *testing.T, reason string) {
 	}
 }
 
+// runsLong reports whether also the scenarios run that take minutes, with AKRI_E2E_LONG=1.
+func runsLong() bool { return os.Getenv("AKRI_E2E_LONG") != "" }
+
+// onlyLong skips a scenario without AKRI_E2E_LONG for the reason.
+func onlyLong(t *testing.T, reason string) {
+	t.Helper()
+	if !runsLong() {
+		t.Skip("AKRI_E2E_LONG is not set: " + reason)
+	}
+}
+
 // Values of forms.
 const (
 	withDevicePlugins = "global.resources=devicePlugin"

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 	"time"
@@ -21,12 +20,9 @@ const keptSince, editedSince, deletedSince, createdSince, usedSince = "e2e-kept"
 
 // restoredEtcd restores etcd from a snapshot while brokers run. Kubelets and the services of Akri
 // keep running, with what they have seen since the snapshot. Devices, brokers and slots become
-// those of the snapshot, and brokers that have not changed since then are not restarted. It runs
-// only with AKRI_E2E_RESTORE=1, because it takes a minute.
+// those of the snapshot, and brokers that have not changed since then are not restarted.
 func restoredEtcd(t *testing.T) {
-	if os.Getenv("AKRI_E2E_RESTORE") == "" {
-		t.Skip("AKRI_E2E_RESTORE is not set")
-	}
+	onlyLong(t, "takes a minute")
 	for _, name := range []string{keptSince, editedSince, deletedSince} {
 		apply(t, echoConfiguration(name, 2, broker, "foo0"))
 	}

@@ -75,12 +75,9 @@ func removedSockets(t *testing.T) {
 }
 
 // removedDirectories removes the directories of all sockets on a node. The containers still have
-// the old ones, so that the kubelet must restart them. It runs only with AKRI_E2E_DIRECTORIES=1,
-// because liveness checks fail three times before that.
+// the old ones, so that the kubelet must restart them.
 func removedDirectories(t *testing.T) {
-	if os.Getenv("AKRI_E2E_DIRECTORIES") == "" {
-		t.Skip("AKRI_E2E_DIRECTORIES is not set")
-	}
+	onlyLong(t, "liveness checks fail three times before the kubelet restarts a container")
 	const name = "e2e-directories"
 	node := akri.Cluster.Nodes()[0]
 	apply(t, echoConfiguration(name, 2, "", "foo0"))
