@@ -103,6 +103,7 @@ func allScenarios(t *testing.T) {
 			withoutWebhook,
 			metricsAuthorization,
 			explainedInstallation,
+			stalledService,
 		},
 		selected.own,
 		[]scenario{

@@ -2,6 +2,8 @@ package e2e_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -43,7 +45,7 @@ func stalledImages(t *testing.T) {
 
 func stalledImage(t *testing.T, name string, stalls func(*images, *http.Request) bool) {
 	stalled, other := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
-	images := newImages(t, name)
+	images := newImages(t, name, "sample-broker")
 	answer := images.serve(t, stalled, func(r *http.Request) bool { return stalls(images, r) })
 	images.serve(t, other, func(*http.Request) bool { return false })
 	pulled := strings.Replace(broker, "ghcr.io/akri-mesh/sample-broker:dev", images.ref, 1)
@@ -71,6 +73,63 @@ func stalledImage(t *testing.T, name string, stalls func(*images, *http.Request)
 	awaitVerdict(t, "default", name, akriv0.ConditionBrokersWorking, "Works")
 }
 
+// stalledService replaces the Pods of a handler, or of the agent, by those of an image whose
+// registry does not answer one of the nodes. Devices and brokers stay, conditions and explanations
+// name the image, and the handler runs when the registry answers.
+func stalledService(t *testing.T) {
+	const name = "e2e-stalled"
+	onlyLong(t, "containerd waits before it asks the registry again")
+	apply(t, echoConfiguration(name, 2, broker, "foo0"))
+	awaitBrokers(t, "default", name, 2)
+	before := observe(t, name)
+	component := selected.process("handler-debug-echo")
+	images := newImages(t, name, component)
+	stalled, other := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
+	answer := images.serve(t, stalled, func(*http.Request) bool { return true })
+	images.serve(t, other, func(*http.Request) bool { return false })
+
+	rollout := replaceImage(t, component, images.ref)
+	await(t, "image in the explanation", func(ctx context.Context) error {
+		explained, err := kubectlAkri(ctx, "explain", "configuration", name)
+		if err == nil && !strings.Contains(explained, `waits for its image "`+images.ref) {
+			err = errors.New(explained)
+		}
+		return err
+	})
+	require.Equal(t, before, observe(t, name))
+
+	answer()
+	answered := time.Now()
+	rollout("status", "--timeout=2m")
+	t.Logf("%s runs %s after the registry answers", component, time.Since(answered).Round(time.Second))
+	awaitVerdict(t, "default", name, akriv0.ConditionDevicesWorking, "Works")
+	require.Equal(t, before, observe(t, name))
+}
+
+// replaceImage sets the image of a DaemonSet of Akri until the end of the test. The result runs
+// kubectl rollout.
+func replaceImage(t *testing.T, component, ref string) (rollout func(arguments ...string)) {
+	t.Helper()
+	found, err := akri.Kubernetes.AppsV1().DaemonSets(mesh.Namespace).List(t.Context(), ofService(component))
+	require.NoError(t, err)
+	require.Len(t, found.Items, 1)
+	daemonSet, container := "daemonset/"+found.Items[0].Name, found.Items[0].Spec.Template.Spec.Containers[0].Name
+	kubectl := func(arguments ...string) {
+		_, err := akri.Kubectl(context.WithoutCancel(t.Context()), "", append(arguments, "--namespace", mesh.Namespace)...)
+		require.NoError(t, err)
+	}
+	rollout = func(arguments ...string) {
+		kubectl(append([]string{"rollout", arguments[0], daemonSet}, arguments[1:]...)...)
+	}
+
+	kubectl("set", "image", daemonSet, container+"="+ref)
+	t.Cleanup(func() {
+		rollout("undo")
+		rollout("status", "--timeout=2m")
+	})
+	return rollout
+}
+
 // images is a registry with one image, which no node has.
 type images struct {
 	registry http.Handler
@@ -84,12 +143,12 @@ type images struct {
 // containerd requires no TLS.
 const registryPort = "5999"
 
-// newImages returns a registry with the sample broker and a layer that no node has.
-func newImages(t *testing.T, name string) *images {
+// newImages returns a registry with an image of the project, and a layer that no node has.
+func newImages(t *testing.T, name, component string) *images {
 	t.Helper()
 	files, err := mesh.ImageFiles("")
 	require.NoError(t, err)
-	at := slices.IndexFunc(files, func(file string) bool { return path.Base(file) == "sample-broker.tar" })
+	at := slices.IndexFunc(files, func(file string) bool { return path.Base(file) == component+".tar" })
 	require.GreaterOrEqual(t, at, 0)
 	image, err := tarball.ImageFromPath(files[at], nil)
 	require.NoError(t, err)

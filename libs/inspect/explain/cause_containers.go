@@ -126,15 +126,23 @@ func WaitingForImage(container *corev1.Container) string {
 // startsContainers is the link of a Pod whose containers do not run yet.
 func (t target) startsContainers() Link {
 	message, e := "starting", start(t.pod, "containers that run")
-	if container := WaitsForImage(t.pod); container != nil {
-		message = WaitingForImage(container)
-		e.cause = Cause{ID: ImageNotPulled, Remedies: []Remedy{
-			describePod("Read the Events of the Pod. After Pulling without Pulled, the registry does not answer, or sends the image slowly.", t.pod),
-			remedy(fmt.Sprintf("If other images are pulled on %s, this one may wait for them: set maxParallelImagePulls of its kubelet.", t.pod.Spec.NodeName),
-				"kubectl get events --all-namespaces --field-selector reason=Pulling"),
-		}}
+	if cause := waitsForImage(t.pod); cause != nil {
+		message, e.cause = cause.Message, *cause
 	}
 	return t.expect(LinkContainer, message, e)
+}
+
+// waitsForImage returns the cause of a Pod that waits for an image without an error, or nil.
+func waitsForImage(pod *corev1.Pod) *Cause {
+	container := WaitsForImage(pod)
+	if container == nil {
+		return nil
+	}
+	return &Cause{ID: ImageNotPulled, Message: WaitingForImage(container), Remedies: []Remedy{
+		describePod("Read the Events of the Pod. After Pulling without Pulled, the registry does not answer, or sends the image slowly.", pod),
+		remedy(fmt.Sprintf("If other images are pulled on %s, this one may wait for them: set maxParallelImagePulls of its kubelet.", pod.Spec.NodeName),
+			"kubectl get events --all-namespaces --field-selector reason=Pulling"),
+	}}
 }
 
 func crashLoop(pod *corev1.Pod, status corev1.ContainerStatus) Cause {
@@ -188,12 +196,12 @@ func imagesNotPulled(t target, report func(Cause)) {
 	}
 }
 
-// withoutImage reports whether the service is not complete because of its image, and nothing else
-// follows from that.
+// withoutImage reports whether the service is not complete because of an error of its image, and
+// nothing else follows from that.
 func (service Service) withoutImage(s *Snapshot) bool {
 	if service.complete() || s.servesRequiredWebhook(service) && service.Ready == 0 {
 		return false
 	}
-	problem := service.problem(s)
+	problem := service.problemOfContainer(s)
 	return problem != nil && problem.ID == ImageNotPulled
 }

@@ -72,9 +72,18 @@ func (service Service) notReady(s *Snapshot, consequence string) Cause {
 	return cause
 }
 
-// problem returns why a container of the service waits, or nil if none does. What an Event states
+// problem returns why a container of the service waits, or nil if none does.
+func (service Service) problem(s *Snapshot) *Cause {
+	problem := service.problemOfContainer(s)
+	for i := 0; i < len(service.pods) && problem == nil; i++ {
+		problem = waitsForImage(service.pods[i])
+	}
+	return problem
+}
+
+// problemOfContainer returns the error of a container, or nil if none has one. What an Event states
 // has the lowest precedence.
-func (service Service) problem(s *Snapshot) (found *Cause) {
+func (service Service) problemOfContainer(s *Snapshot) (found *Cause) {
 	for _, pod := range service.pods {
 		cause := target{Snapshot: s, pod: pod}.firstCause(LinkContainer)
 		switch {
