@@ -37,25 +37,35 @@ func TestAuto(t *testing.T) {
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
 		selectForm(decidedAgent())
 	}
-	require.NoError(t, akri.Install(t.Context(), withDevicePlugins))
 	inOrder(t,
-		keptDevicePlugins,
+		keptForms,
 		decidedCluster,
 		movedNode,
 		uninstallDRA,
 	)
 }
 
-// keptDevicePlugins upgrades an installation with device plugins. It keeps them, and its brokers
-// run on. Then it installs Akri again.
-func keptDevicePlugins(t *testing.T) {
+// keptForms upgrades installations with device plugins and, with AKRI_E2E_LONG, with Dynamic
+// Resource Allocation. Each keeps what it has, and its brokers run on. Then it installs Akri again.
+func keptForms(t *testing.T) {
+	t.Run(akriv0.ResourcesDevicePlugin, func(t *testing.T) { keptForm(t, akriv0.ResourcesDevicePlugin) })
+	t.Run(akriv0.ResourcesDRA, func(t *testing.T) {
+		onlyLong(t, "installs and uninstalls Akri again")
+		keptForm(t, akriv0.ResourcesDRA)
+	})
+	require.NoError(t, akri.Install(t.Context()))
+}
+
+func keptForm(t *testing.T, resources string) {
+	require.NoError(t, akri.Install(t.Context(), "global.resources="+resources))
 	manifest := echoConfiguration("e2e-kept", 2, broker, "foo0")
 	require.NoError(t, akri.ApplyText(t.Context(), manifest))
 	brokers := awaitBrokers(t, "default", "e2e-kept", 2)
+
 	require.NoError(t, akri.Install(t.Context()))
-	awaitDecision(t, akriv0.ResourcesDevicePlugin, akriv0.ResourcesInstancesExist)
+	awaitDecision(t, resources, akriv0.ResourcesInstancesExist)
 	for _, pod := range brokers {
-		require.Nil(t, pod.Status.ExtendedResourceClaimStatus)
+		require.Equal(t, resources == akriv0.ResourcesDRA, pod.Status.ExtendedResourceClaimStatus != nil)
 		requireUnchanged(t, &pod)
 	}
 	require.Equal(t, podUIDs(brokers), podUIDs(awaitBrokers(t, "default", "e2e-kept", 2)))
@@ -63,7 +73,6 @@ func keptDevicePlugins(t *testing.T) {
 	require.NoError(t, akri.DeleteText(t.Context(), manifest))
 	_, err := akri.Uninstall(t.Context())
 	require.NoError(t, err)
-	require.NoError(t, akri.Install(t.Context()))
 }
 
 // awaitDecision waits until the cluster has decided, and checks the record, which it returns.
