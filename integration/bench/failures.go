@@ -35,23 +35,30 @@ var failuresObjects = failuresConfiguration +
 	deployment("bench-failures", wantedPods, "", `resources: {limits: {"akri.sh/bench-failures": "1"}}`)
 
 // form is a way in which Pods get devices, and the service that gives them to the kubelet.
-type form struct{ name, value, service string }
+type form struct {
+	name, value, service string
+	// retries is set if dra-controller makes kubelets repeat preparations that failed.
+	retries bool
+}
 
 var (
-	plugins = form{"device plugins", "devicePlugin", "device-plugin-host"}
-	dynamic = form{"DRA", "dra", "dra-kubelet-plugin"}
-	forms   = []form{plugins, dynamic}
+	plugins  = form{"device plugins", "devicePlugin", "device-plugin-host", false}
+	dynamic  = form{"DRA", "dra", "dra-kubelet-plugin", false}
+	retrying = form{"DRA with `dra-controller.retryPreparations=true`", "dra", "dra-kubelet-plugin", true}
+	forms    = []form{plugins, dynamic}
 )
 
 // values returns those of the chart.
-func (f form) values() []string { return []string{"global.resources=" + f.value} }
+func (f form) values() []string {
+	return []string{"global.resources=" + f.value, fmt.Sprintf("dra-controller.retryPreparations=%t", f.retries)}
+}
 
 // failures deletes Pods and services at random, with each form and seed, and prints how many Pods
 // the kubelets refused and when all Pods ran again after the last failure.
 func (b *bench) failures(ctx context.Context) error {
 	fmt.Fprintf(b.Out, "\n| %s of random failures, median of %d seeds (all) | Pods refused | last failure → all %d Pods run |\n|---|---|---|\n",
 		failuresFor, seeds, wantedPods)
-	for _, form := range forms {
+	for _, form := range append(forms, retrying) {
 		if err := b.mesh.Install(ctx, form.values()...); err != nil {
 			return err
 		}
@@ -83,7 +90,7 @@ func (b *bench) failRandomly(ctx context.Context, form form, random *rand.Rand) 
 	}
 	counted := b.countRefused(ctx)
 	services := []string{form.service, "instance-writer", "discovery-operator"}
-	if form == dynamic {
+	if form.value == dynamic.value {
 		services = append(services, "dra-controller")
 	}
 

@@ -25,7 +25,7 @@ func (b *bench) restart(ctx context.Context, form form) (result waits, err error
 	round := 0
 	_, err = b.repeatWith(ctx, startDevice, serviceRestarts, func(ctx context.Context) (time.Duration, error) {
 		round++
-		took, ran, err := b.restartOnce(ctx, form, fmt.Sprint(form.value, round))
+		took, ran, err := b.restartOnce(ctx, form, fmt.Sprintf("%s-%t-%d", form.value, form.retries, round))
 		if ran {
 			result.took = append(result.took, took)
 		} else {

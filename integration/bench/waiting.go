@@ -30,6 +30,10 @@ spec:
       - SUBSYSTEM=="block", KERNEL=="zram[1-9]*"
 `
 	waitingResource = "akri.sh/bench"
+
+	// schedulerBackoff is longer than kube-scheduler's podInitialBackoffSeconds, in which it does
+	// not try a Pod again, and its double after a second attempt. Pods of users have waited longer.
+	schedulerBackoff = 3 * time.Second
 )
 
 // waits are how long Pods waited that ran, and the number of those that a kubelet refused instead.
@@ -65,6 +69,9 @@ func (b *bench) waitOnce(
 		return nil, refused, err
 	}
 	defer func() { err = errors.Join(err, b.deletePod(context.WithoutCancel(ctx), waitingName)) }()
+	if err := cluster.Pause(ctx, schedulerBackoff); err != nil {
+		return nil, refused, err
+	}
 
 	zram, err := devices.PlugZram(ctx, "bench")
 	if err != nil {
@@ -120,7 +127,8 @@ func (b *bench) runsWith(variable string) bool {
 }
 
 // createWaiting creates a Pod that waits for the device, and returns how many Pods a kubelet
-// refused before one waited.
+// refused before one waited. The cache of the scheduler may still have the device, so that it
+// places the Pod: with a ResourceClaim it waits on its node, otherwise it is refused.
 func (b *bench) createWaiting(ctx context.Context, variable corev1.EnvVar) (refused int, err error) {
 	pods := b.mesh.Kubernetes.CoreV1().Pods(namespace)
 	for {
@@ -131,7 +139,8 @@ func (b *bench) createWaiting(ctx context.Context, variable corev1.EnvVar) (refu
 		failed := false
 		err := mesh.AwaitObject(ctx, "a Pod that waits", pods, waitingName, func(pod *corev1.Pod) error {
 			failed = pod.Status.Phase == corev1.PodFailed
-			if !failed && (pod.Spec.NodeName != "" || len(pod.Status.Conditions) == 0) {
+			waits := pod.Status.ExtendedResourceClaimStatus != nil || pod.Spec.NodeName == "" && len(pod.Status.Conditions) > 0
+			if !failed && !waits {
 				return fmt.Errorf("it is %s on node %q", pod.Status.Phase, pod.Spec.NodeName)
 			}
 			return nil
