@@ -159,7 +159,7 @@ verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in
 test-e2e: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end tests: real kubelets, containerd, API server and devices
 	mkdir -p $(dir $(VERDICTS)) && rm -f $(VERDICTS)
 	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
-	$(MAKE) --no-print-directory -j2 --output-sync test-mesh test-forms test-parts
+	$(MAKE) --no-print-directory -j2 --output-sync test-mesh test-forms test-parts test-devices
 	cd integration && go test -count=1 -timeout 10m ./soak # alone, because its load would slow down the others
 	$(MAKE) --no-print-directory test-attacks # alone, too
 	@echo "Time until the cause of each fault was stated:"
@@ -170,7 +170,7 @@ test-e2e: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the
 # which all clusters of the machine see, lock them.
 VERDICTS := $(CURDIR)/out/verdicts.txt
 e2e := AKRI_E2E_VERDICTS=$(VERDICTS) go test -count=1 -timeout 40m ./e2e
-.PHONY: test-mesh test-forms test-parts test-attacks
+.PHONY: test-mesh test-forms test-parts test-devices test-attacks
 test-mesh:
 	cd integration && $(e2e) -parallel 4 -run '^TestMesh$$'
 test-forms:
@@ -179,11 +179,15 @@ test-attacks:
 	cd integration && AKRI_E2E_DIR=/tmp/akri-e2e-forms $(e2e) -v -run '^TestAttacks$$'
 test-parts:
 	cd integration && go test -p 2 -count=1 -timeout 40m $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$' -e '/integration/soak$$')
+# One part of test-vm: each device, without a cluster.
+test-devices: test-prerequisites
+	@tools/prerequisites.sh vm
+	cd integration && AKRI_VM=1 go test -count=1 -timeout 20m -run '^TestDevices$$' ./vm
 
 # A part of `make test-long`. A guest is emulated, so these tests take minutes and measure nothing.
 .PHONY: test-vm
 test-vm: root test-prerequisites images images-arm binaries ## Run the tests in virtual machines with a kernel and udev of their own: USB and PCIe devices, plugged, moved and pulled, and what happens to nodes
-	@tools/prerequisites.sh vm
+	@tools/prerequisites.sh vm && tools/prerequisites.sh arm
 	cd integration && AKRI_VM=1 AKRI_ARM_IMAGES=$(ARM_IMAGES) go test -count=1 -timeout 90m -v ./vm
 
 # A part of `make test-long`. QEMU emulates single programs, so this takes a minute after the build.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # prerequisites.sh [tests|arm|vm]: installs the Debian packages for building, with `tests` also those for
-# testing, with `arm` those for running programs for ARM, and with `vm` those for tests in virtual
-# machines. Without root it lists them. Prints nothing if none is missing.
+# testing, with `vm` those for tests in virtual machines, and with `arm` those for programs and
+# virtual machines for ARM. Without root it lists them. Prints nothing if none is missing.
 set -euo pipefail
 
 missing=()
@@ -13,9 +13,9 @@ packages=(gcc libc6-dev libudev-dev libopenh264-dev)
 [ "${1:-}" != tests ] || packages+=(umockdev iproute2 curl jq chromium mosquitto mosquitto-clients python3-gi gir1.2-gst-rtsp-server-1.0
   gstreamer1.0-tools gstreamer1.0-plugins-base gstreamer1.0-plugins-good gstreamer1.0-plugins-bad gstreamer1.0-plugins-ugly
   protobuf-compiler-grpc python3-grpcio)
-[ "${1:-}" != arm ] || packages+=(qemu-user-static)
+[ "${1:-}" != arm ] || packages+=(qemu-user-static qemu-system-arm)
 # mmdebstrap and erofs-utils build the root file system of a guest, cpio its initial RAM disk.
-[ "${1:-}" != vm ] || packages+=(qemu-system-x86 qemu-system-arm qemu-user-static mmdebstrap erofs-utils cpio debian-archive-keyring)
+[ "${1:-}" != vm ] || packages+=(qemu-system-x86 mmdebstrap erofs-utils cpio debian-archive-keyring)
 for package in "${packages[@]}"; do
   # Packages of scripts have the architecture "all".
   dpkg -s "$package:$(dpkg --print-architecture)" >/dev/null 2>&1 || dpkg -s "$package:all" >/dev/null 2>&1 || missing+=("$package")
