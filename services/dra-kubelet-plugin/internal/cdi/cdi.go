@@ -4,6 +4,7 @@
 package cdi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
@@ -53,8 +55,7 @@ type Claim struct {
 type Files struct {
 	directory string
 	// dev is where the directory /dev of the node is.
-	dev   string
-	specs *cdiapi.Cache
+	dev string
 }
 
 // NewFiles returns the files in the directory. It removes temporary files that a process left which
@@ -63,17 +64,16 @@ func NewFiles(directory, dev string) (*Files, error) {
 	if err := removeTemporary(directory); err != nil {
 		return nil, err
 	}
-	specs, err := cdiapi.NewCache(cdiapi.WithSpecDirs(directory), cdiapi.WithAutoRefresh(false))
-	if err != nil {
-		return nil, fmt.Errorf("open CDI directory: %w", err)
-	}
-	return &Files{directory: directory, dev: dev, specs: specs}, nil
+	return &Files{directory: directory, dev: dev}, nil
 }
 
-// removeTemporary removes the temporary files of cdiapi.Cache with claims of Akri. Those of other
-// drivers have the same names.
+// temporary are the names of files that are being written. They are those of cdiapi.Cache, with
+// which other drivers write.
+const temporary = "spec.*.tmp"
+
+// removeTemporary removes the temporary files with claims of Akri.
 func removeTemporary(directory string) error {
-	paths, err := filepath.Glob(filepath.Join(directory, "spec.*.tmp"))
+	paths, err := filepath.Glob(filepath.Join(directory, temporary))
 	if err != nil {
 		return fmt.Errorf("list temporary CDI files: %w", err)
 	}
@@ -133,11 +133,61 @@ func (f *Files) Write(claim Claim) error {
 	if spec.Version, err = cdispec.MinimumRequiredVersion(spec); err != nil {
 		return fmt.Errorf("choose version of the CDI file: %w", err)
 	}
-	if err := f.specs.WriteSpec(spec, fileName(claim.UID)); err != nil {
+	if err := f.writeSpec(spec, filepath.Join(f.directory, fileName(claim.UID))); err != nil {
 		return fmt.Errorf("write CDI file: %w", err)
 	}
 	return nil
 }
+
+// writeSpec replaces the file at once with one that the container runtime accepts.
+func (f *Files) writeSpec(spec *cdispec.Spec, path string) error {
+	data, err := encode(spec)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(f.directory, 0o755); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(f.directory, temporary)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	err = errors.Join(err, file.Close())
+	if err == nil {
+		_, err = cdiapi.ReadSpec(file.Name(), 0)
+	}
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
+}
+
+// encode returns JSON that is also YAML, as which container runtimes read it. YAML has no control
+// characters, and reads U+0085 as the end of a line. Values of properties can have both.
+// cdiapi.Cache writes them.
+func encode(spec *cdispec.Spec) ([]byte, error) {
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	var escaped bytes.Buffer
+	for _, r := range string(data) {
+		if r < 0x7f || r > maxEscaped || unicode.IsPrint(r) {
+			escaped.WriteRune(r)
+		} else {
+			fmt.Fprintf(&escaped, `\u%04x`, r)
+		}
+	}
+	return escaped.Bytes(), nil
+}
+
+// maxEscaped is the last character that is escaped. YAML has all later ones, and no pairs of
+// surrogates as JSON.
+const maxEscaped = 0xffff
 
 func (f *Files) metadataDirectory(uid string) string {
 	return filepath.Join(f.directory, metadataPrefix+uid)
@@ -169,7 +219,7 @@ func (f *Files) Remove(uid string) error {
 	if err := os.RemoveAll(f.metadataDirectory(uid)); err != nil {
 		return fmt.Errorf("remove metadata: %w", err)
 	}
-	if err := f.specs.RemoveSpec(fileName(uid)); err != nil {
+	if err := os.Remove(filepath.Join(f.directory, fileName(uid))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove CDI file: %w", err)
 	}
 	return nil

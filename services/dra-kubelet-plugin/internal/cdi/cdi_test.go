@@ -3,13 +3,17 @@ package cdi_test
 import (
 	"errors"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
+	oci "github.com/opencontainers/runtime-spec/specs-go"
 	"github.com/stretchr/testify/require"
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
@@ -94,6 +98,42 @@ func TestFile(t *testing.T) {
 
 // A container must not get a device node that does not exist: the runtime would give a later one to
 // the user of the container. One that is not below /dev belongs to root.
+// TestTexts gives each character of Unicode that the API server stores to containers, as a
+// container runtime does.
+func TestTexts(t *testing.T) {
+	directory := t.TempDir()
+	files, err := cdi.NewFiles(directory, dev(t))
+	require.NoError(t, err)
+	want := map[string]string{}
+	for first := rune(1); first <= unicode.MaxRune; first += 4096 {
+		var text strings.Builder
+		for r := first; r < min(first+4096, unicode.MaxRune+1); r++ {
+			if utf8.ValidRune(r) {
+				text.WriteRune(r)
+			}
+		}
+		want[fmt.Sprintf("FROM_%X", first)] = text.String()
+	}
+	texts := claim
+	texts.Containers = map[string]*pluginapi.ContainerAllocateResponse{"camera": {Envs: want}}
+	require.NoError(t, files.Write(texts))
+
+	runtime, err := cdiapi.NewCache(cdiapi.WithSpecDirs(directory))
+	require.NoError(t, err)
+	container := &oci.Spec{}
+	_, err = runtime.InjectDevices(container, cdi.DeviceID(claim.UID, "camera"))
+	require.NoError(t, err)
+	require.Len(t, container.Process.Env, len(want))
+	for _, variable := range container.Process.Env {
+		name, text, _ := strings.Cut(variable, "=")
+		require.Equal(t, want[name], text, name)
+	}
+	slots, exists, err := files.Read(claim.UID)
+	require.NoError(t, err)
+	require.True(t, exists)
+	require.Equal(t, claim.Slots, slots)
+}
+
 func TestOwnerOfDeviceNode(t *testing.T) {
 	directory := t.TempDir()
 	devices := dev(t)
