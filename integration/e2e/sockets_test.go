@@ -62,6 +62,10 @@ func removedSockets(t *testing.T) {
 
 	removeSockets(t, node)
 	restartInAnyOrder(t, node, "registrar", "discovery-operator")
+	if selected.process("dra-kubelet-plugin") == "agent" {
+		// The next Pod registers with a socket of its own; usesDevice shows that it has.
+		own = slices.DeleteFunc(own, func(path string) bool { return filepath.Base(filepath.Dir(path)) == "plugins_registry" })
+	}
 	awaitServed(t, own)
 	usesDevice(t, node, "sockets-restarted", name)
 	awaitSocketMissing(t, node, "e2eForeign")
