@@ -30,6 +30,8 @@ import (
 type fault struct {
 	name   string
 	remove func(context.Context) error
+	// afterUpdate is set if only the Pods of an update have the fault.
+	afterUpdate bool
 	// brokenCluster is what is stated about the Configuration of faults, unless it names another
 	// object.
 	brokenCluster
@@ -45,7 +47,12 @@ func faults(t *testing.T) {
 	awaitVerdict(t, "default", faulty, akriv0.ConditionDevicesWorking, "Works")
 	requireProbe(t)
 	for _, f := range slices.Concat(missingObjects(), brokenServices(t), []fault{taintedNode(t)}) {
-		t.Run(f.name, f.check)
+		t.Run(f.name, func(t *testing.T) {
+			if f.afterUpdate && selected.dynamic {
+				t.Skip("an update of dra-kubelet-plugin leaves the previous Pods running, and is overdue after five minutes")
+			}
+			f.check(t)
+		})
 	}
 }
 
@@ -119,7 +126,7 @@ func brokenServices(t *testing.T) []fault {
 				asked: "broker-controller may read only the namespaces of its own release",
 			},
 		},
-		{name: "directory of the kubelet", remove: reinstallWith("--set=global.host.kubelet=null"), brokenCluster: brokenCluster{
+		{name: "directory of the kubelet", remove: reinstallWith("--set=global.host.kubelet=null"), afterUpdate: true, brokenCluster: brokenCluster{
 			prepare: directory,
 			cause:   "VolumeNotMounted", message: "/var/lib/no-kubelet", remedy: "global.host.kubelet=",
 			state: explain.Partly, subject: host, counted: "service",

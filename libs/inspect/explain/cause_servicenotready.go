@@ -37,9 +37,9 @@ func (service Service) cause(s *Snapshot) Cause {
 	return cause
 }
 
-// complete reports whether the service has the Pods that it should have.
+// complete reports whether the service has the Pods that it should have, also those of an update.
 func (service Service) complete() bool {
-	return service.Ready >= service.Desired && (service.Desired > 0 || service.Kind == "DaemonSet")
+	return service.Ready >= service.Desired && !service.overdue && (service.Desired > 0 || service.Kind == "DaemonSet")
 }
 
 // notReady returns a cause with what is known about a service that is not complete, and what

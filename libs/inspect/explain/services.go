@@ -29,6 +29,9 @@ type Service struct {
 	refused string
 	// pods are those that it should have.
 	pods []*corev1.Pod
+	// overdue is set if one of them should have started. During an update there are more than
+	// desired, so that the ready ones do not show it.
+	overdue bool
 }
 
 // Services returns the workloads of Akri, by component. Callers must not change them.
@@ -79,6 +82,7 @@ func (service *Service) addPods(s *Snapshot) {
 		}
 
 		service.pods = append(service.pods, pod)
+		service.overdue = service.overdue || s.overdue(pod)
 		if len(pod.Spec.Containers) > 0 {
 			versions[imageVersion(pod.Spec.Containers[0].Image)] = true
 		}
@@ -87,6 +91,11 @@ func (service *Service) addPods(s *Snapshot) {
 		}
 	}
 	service.Versions, service.NotReadyOn = slices.Sorted(maps.Keys(versions)), slices.Sorted(maps.Keys(notReady))
+}
+
+// overdue reports whether the Pod should have started on its node.
+func (s *Snapshot) overdue(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && pod.Spec.NodeName != "" && !PodReady(pod) && start(pod, "").Over(s.now())
 }
 
 // imageVersion returns the tag of an image, or its digest if it has no tag.

@@ -5,9 +5,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"akri.sh/libs/inspect/explain"
@@ -71,4 +73,31 @@ func remedyForVolume(t *testing.T, name, path string) string {
 	e := explain.Configuration(s, "default", "camera")
 	remedies := e.Cause().Remedies
 	return remedies[len(remedies)-1].Command
+}
+
+// TestOverdueUpdates takes a service for incomplete when a Pod of an update has not started in
+// time, although as many Pods as desired are ready.
+func TestOverdueUpdates(t *testing.T) {
+	for name, c := range map[string]struct {
+		age     time.Duration
+		deleted bool
+		state   explain.State
+	}{
+		"starting": {age: 4 * time.Minute, state: explain.Works},
+		"overdue":  {age: 6 * time.Minute, state: explain.Partly},
+		"replaced": {age: 6 * time.Minute, deleted: true, state: explain.Works},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := load(t, "update-not-started")
+			for i := range s.Pods {
+				if pod := &s.Pods[i]; pod.Name == "akri-discovery-operator-b" {
+					pod.CreationTimestamp = metav1.NewTime(s.Now.Add(-c.age))
+					if c.deleted {
+						pod.DeletionTimestamp = new(metav1.NewTime(s.Now))
+					}
+				}
+			}
+			require.Equal(t, c.state, s.ServicesLink().State)
+		})
+	}
 }
