@@ -49,8 +49,13 @@ func (b *bench) dra(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("measure Pods without a device: %w", err)
 	}
+	each, err := b.onEachNode(ctx)
+	if err != nil {
+		return fmt.Errorf("measure Pods on each node: %w", err)
+	}
 	rows := []latency{
 		{"without a device: Pod created → its container runs", created},
+		{"without a device: a Pod created on each node → its container runs", each},
 		{"without a device: Pod deleted → the next Pod's container runs", next},
 	}
 	var refused strings.Builder
@@ -196,12 +201,18 @@ func (b *bench) useOnce(ctx context.Context, uevents *devices.UeventSocket) (too
 		return nil, err
 	}
 
-	running := map[string]bool{}
+	return b.awaitOnEachNode(ctx, variable, plugged)
+}
+
+// awaitOnEachNode waits until a container with the variable runs on each node, and returns how long
+// each took.
+func (b *bench) awaitOnEachNode(ctx context.Context, variable string, began time.Time) (took []time.Duration, err error) {
+	running, nodes := map[string]bool{}, b.mesh.Cluster.Nodes()
 	err = cluster.Wait(ctx, containersInterval, func() error {
 		for _, node := range nodes {
 			if !running[node.Name()] && len(containersWith(node, variable)) > 0 {
 				running[node.Name()] = true
-				took = append(took, time.Since(plugged))
+				took = append(took, time.Since(began))
 			}
 		}
 		if len(running) < len(nodes) {

@@ -46,6 +46,35 @@ func (b *bench) plain(ctx context.Context) (created, next []time.Duration, err e
 	return created, next, err
 }
 
+// onEachNode returns how long Pods without a device take, one on each node, which are created at
+// the same time, as the brokers of a device are.
+func (b *bench) onEachNode(ctx context.Context) (took []time.Duration, err error) {
+	b.progress("creating a Pod without a device on each node %d times", b.Rounds)
+	for round := range b.Rounds {
+		durations, err := b.startOnEachNode(ctx, corev1.EnvVar{Name: startVariable, Value: fmt.Sprint("each", round)})
+		if err != nil {
+			return nil, err
+		}
+		took = append(took, durations...)
+	}
+	return took, nil
+}
+
+func (b *bench) startOnEachNode(ctx context.Context, variable corev1.EnvVar) (took []time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
+	created := time.Now()
+	for _, node := range b.mesh.Cluster.Nodes() {
+		pod := podWith(startName+"-"+node.Name(), "", variable)
+		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node.Name()}
+		if err := b.create(ctx, pod); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, b.deletePod(context.WithoutCancel(ctx), pod.Name)) }()
+	}
+	return b.awaitOnEachNode(ctx, variable.Name+"="+variable.Value, created)
+}
+
 // present returns how long Pods with a device that exists already take from their creation until
 // their containers run.
 func (b *bench) present(ctx context.Context) ([]time.Duration, error) {
@@ -87,18 +116,26 @@ func (b *bench) startOnce(ctx context.Context, round, resource string) (took tim
 	return took, errors.Join(err, b.deletePod(context.WithoutCancel(ctx), startName))
 }
 
-// createPod creates a Pod with one device of the resource, or without a device if there is no
-// resource.
+// createPod creates the Pod of podWith.
 func (b *bench) createPod(ctx context.Context, name, device string, environment ...corev1.EnvVar) error {
+	return b.create(ctx, podWith(name, device, environment...))
+}
+
+// podWith returns a Pod with one device of the resource, or without a device if there is no
+// resource.
+func podWith(name, device string, environment ...corev1.EnvVar) *corev1.Pod {
 	container := corev1.Container{
 		Name: "main", Image: "ghcr.io/akri-mesh/sample-broker:dev", ImagePullPolicy: corev1.PullIfNotPresent, Env: environment,
 	}
 	if device != "" {
 		container.Resources.Limits = corev1.ResourceList{corev1.ResourceName(device): resource.MustParse("1")}
 	}
-	pod := &corev1.Pod{
+	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{Containers: []corev1.Container{container}},
 	}
+}
+
+func (b *bench) create(ctx context.Context, pod *corev1.Pod) error {
 	if _, err := b.mesh.Kubernetes.CoreV1().Pods(namespace).Create(ctx, pod, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("create Pod: %w", err)
 	}
