@@ -125,6 +125,7 @@ func (f *Files) Write(claim Claim) error {
 		}
 		spec.Devices = append(spec.Devices, cdispec.Device{Name: deviceName(claim.UID, request), ContainerEdits: edits})
 	}
+
 	for request, file := range claim.Metadata {
 		if err := f.writeMetadata(claim.UID, request, file.Content); err != nil {
 			return err
@@ -148,6 +149,7 @@ func (f *Files) writeSpec(spec *cdispec.Spec, path string) error {
 	if err := os.MkdirAll(f.directory, 0o755); err != nil {
 		return err
 	}
+
 	file, err := os.CreateTemp(f.directory, temporary)
 	if err != nil {
 		return err
@@ -160,6 +162,7 @@ func (f *Files) writeSpec(spec *cdispec.Spec, path string) error {
 	if err == nil {
 		err = os.Rename(file.Name(), path)
 	}
+
 	if err != nil {
 		return errors.Join(err, os.Remove(file.Name()))
 	}
