@@ -74,8 +74,8 @@ func stalledImage(t *testing.T, name string, stalls func(*images, *http.Request)
 }
 
 // stalledService replaces the Pods of a handler, or of the agent, by those of an image whose
-// registry does not answer one of the nodes. Devices and brokers stay, conditions and explanations
-// name the image, and the handler runs when the registry answers.
+// registry does not answer one of the nodes. Devices and brokers stay, explain names the image, and
+// the handler runs when the registry answers.
 func stalledService(t *testing.T) {
 	const name = "e2e-stalled"
 	onlyLong(t, "containerd waits before it asks the registry again")

@@ -77,10 +77,12 @@ func removeTemporary(directory string) error {
 	if err != nil {
 		return fmt.Errorf("list temporary CDI files: %w", err)
 	}
+
 	for _, path := range paths {
 		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) < writing {
 			continue // the instance of the service that this one replaces may write it
 		}
+
 		content, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // another driver has finished its file
@@ -88,6 +90,7 @@ func removeTemporary(directory string) error {
 		if err != nil {
 			return fmt.Errorf("read temporary CDI file: %w", err)
 		}
+
 		var spec cdispec.Spec
 		if json.Unmarshal(content, &spec) != nil || spec.Kind != kind {
 			continue
@@ -170,8 +173,8 @@ func (f *Files) writeSpec(spec *cdispec.Spec, path string) error {
 }
 
 // encode returns JSON that is also YAML, as which container runtimes read it. YAML has no control
-// characters, and reads U+0085 as the end of a line. Values of properties can have both.
-// cdiapi.Cache writes them.
+// characters, and reads U+0085 as the end of a line. Values of properties can have both,
+// and cdiapi.Cache does not escape them.
 func encode(spec *cdispec.Spec) ([]byte, error) {
 	data, err := json.Marshal(spec)
 	if err != nil {
@@ -188,8 +191,8 @@ func encode(spec *cdispec.Spec) ([]byte, error) {
 	return escaped.Bytes(), nil
 }
 
-// maxEscaped is the last character that is escaped. YAML has all later ones, and no pairs of
-// surrogates as JSON.
+// maxEscaped is the last character that is escaped. YAML accepts all later ones as they are, but
+// not the pairs of surrogates with which JSON escapes them.
 const maxEscaped = 0xffff
 
 func (f *Files) metadataDirectory(uid string) string {
