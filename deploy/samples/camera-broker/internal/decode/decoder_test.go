@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -199,16 +200,18 @@ func TestHangingDecoder(t *testing.T) {
 	hub := video.NewHub(camera, slog.New(slog.DiscardHandler), func(video.Event) {})
 	decoder := New(hub, slog.New(slog.DiscardHandler), "/bin/sh", "-c", "echo $$ >>"+pids+"; exec sleep 600")
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	var running sync.WaitGroup
+	defer running.Wait() // a child that starts now writes to pids
 	defer stop()
-	go hub.Run(ctx)
-	go decoder.Run(ctx)
+	running.Go(func() { hub.Run(ctx) })
+	running.Go(func() { decoder.Run(ctx) })
 	started := func() []string {
 		content, err := os.ReadFile(pids)
 		require.NoError(t, err)
 		return strings.Fields(string(content))
 	}
 
-	go camera.send(ctx, keyFrame(video.H264, parameterSets(t)...))
+	running.Go(func() { camera.send(ctx, keyFrame(video.H264, parameterSets(t)...)) })
 	for len(started()) < 2 {
 		_, err := decoder.Image(ctx)
 		require.EqualError(t, err, "decoder: the process has not replied for 5s")
