@@ -16,14 +16,15 @@ import (
 	discoveryv0 "akri.sh/proto/v0"
 )
 
-// Handlers with an unmodified gRPC server send nothing for AKRI_SILENCE, by default two seconds
-// with frequent probes. They get one request and stay active.
+// Handlers with an unmodified gRPC server send nothing for AKRI_SILENCE, by default four seconds
+// with frequent probes. They get one request and stay active. A handler has half a second to answer
+// a probe, because this process can wait for a processor that others use.
 func TestLongSilence(t *testing.T) {
-	duration, err := time.ParseDuration(cmp.Or(os.Getenv("AKRI_SILENCE"), "2s"))
+	duration, err := time.ParseDuration(cmp.Or(os.Getenv("AKRI_SILENCE"), "4s"))
 	require.NoError(t, err)
 	h := newHarness(t, forever)
 	if os.Getenv("AKRI_SILENCE") == "" {
-		h.config.ProbeInterval = 100 * time.Millisecond
+		h.config.ProbeInterval = 1500 * time.Millisecond
 	}
 	calls := map[string]*atomic.Int32{}
 	for network, address := range map[string]string{"unix": filepath.Join(t.TempDir(), "h.sock"), "tcp": listentest.Address(t)} {

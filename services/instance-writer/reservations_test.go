@@ -6,6 +6,7 @@ import (
 	"path"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -128,11 +129,17 @@ func TestReplicaKilledAfterWrite(t *testing.T) {
 	apiProxy.answered.Store(&answered)
 	ended := make(chan error, 1)
 	go func() {
-		_, err := victim.client.ReserveSlots(context.Background(),
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := victim.client.ReserveSlots(ctx,
 			&instancev1.ReserveSlotsRequest{Node: f.nodes[0], Claims: []*instancev1.SlotClaim{claim(name, 0)}}, grpc.WaitForReady(true))
 		ended <- err
 	}()
-	<-written
+	select {
+	case <-written:
+	case err := <-ended:
+		require.FailNow(t, "the call has ended without a write", "error: %v", err)
+	}
 	victim.kill()
 	require.Equal(t, codes.Unavailable, status.Code(<-ended), "the outcome is unknown to the node")
 	require.Equal(t, codes.FailedPrecondition, status.Code(reserve(other, f.nodes[1], claim(name, 0))))
