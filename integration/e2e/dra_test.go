@@ -146,7 +146,7 @@ func awaitSlice(t *testing.T, instance string, exists bool) {
 }
 
 // awaitPublished waits until the check of the device of the Instance, as ResourceSlices have it,
-// succeeds.
+// succeeds. On Kubernetes before 1.36 each slot is a device, and the check gets the first one.
 func awaitPublished(t *testing.T, what, instance string, check func(found []resourcev1.Device) error) {
 	t.Helper()
 	ofDriver := metav1.ListOptions{FieldSelector: "spec.driver=" + akriv0.Driver}
@@ -154,7 +154,7 @@ func awaitPublished(t *testing.T, what, instance string, check func(found []reso
 		var found []resourcev1.Device
 		for _, slice := range all {
 			for _, device := range slice.Spec.Devices {
-				if device.Name == instance {
+				if device.Name == instance || device.Name == instance+"-0" {
 					found = append(found, device)
 				}
 			}
