@@ -83,6 +83,9 @@ func logState(t *testing.T) {
 		output, err := akri.Kubectl(t.Context(), "", arguments...)
 		t.Logf("kubectl %v (%v)\n%s", arguments, err, output)
 	}
+	for _, node := range akri.Cluster.Nodes() {
+		t.Logf("the end of kube-proxy's log on %s\n%s", node.Name(), node.ProxyLog(30))
+	}
 }
 
 func instances(t *testing.T, namespace, configuration string) []akriv0.Instance {
