@@ -309,7 +309,7 @@ explanations: ## Write the golden files of kubectl akri explain and the table of
 
 .PHONY: verify-charts
 verify-charts: test-prerequisites binaries ## Lint charts, compare renders with golden files, check that misspelt values are errors (fix: make charts)
-	cd charts && go test -count=1 -timeout 30m ./...
+	cd charts && go test -parallel 4 -count=1 -timeout 30m ./...
 
 .PHONY: charts
 charts: test-prerequisites binaries ## Regenerate the charts' schemas, the table of handlers and the golden renders

@@ -15,6 +15,7 @@ import (
 // TestLifecycle installs, upgrades and uninstalls the charts on an API server without nodes. No Pod
 // runs, so it skips the cleanup hook. The chart installs the CRDs, so the API server is its own.
 func TestLifecycle(t *testing.T) {
+	t.Parallel()
 	own, err := kubetest.StartWithoutCRDs(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(own.Stop)

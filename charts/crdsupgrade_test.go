@@ -35,6 +35,7 @@ var appliedBy = map[string]string{
 // the CRDs are those of this version, another upgrade works, and a GitOps tool can apply its own
 // again.
 func TestUpgradeCRDs(t *testing.T) {
+	t.Parallel()
 	own, err := kubetest.StartWithoutCRDs(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(own.Stop)

@@ -115,6 +115,7 @@ func TestOneVersionOfAllCharts(t *testing.T) {
 
 // TestEachHandlerCanBeEnabled renders every handler in a Pod of its own.
 func TestEachHandlerCanBeEnabled(t *testing.T) {
+	t.Parallel()
 	for _, service := range directories(t, "services/handler-*") {
 		rendered, err := render(t, set(service+".enabled=true")...)
 		require.NoError(t, err)

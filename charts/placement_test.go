@@ -44,6 +44,7 @@ var ownAffinity = []string{"--set-json", `instance-writer.affinity={"podAntiAffi
 
 // TestPlacement checks with kube-scheduler on which nodes the cluster services run.
 func TestPlacement(t *testing.T) {
+	t.Parallel()
 	client := newScheduler(t)
 	const separate, agent = "global.separateClusterServices=true", "global.agent.enabled=true"
 	for name, c := range map[string]struct {

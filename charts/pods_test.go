@@ -353,6 +353,7 @@ func TestOtherRightsOnPods(t *testing.T) {
 // TestOrderOfRightAndPolicy checks that the policy does not depend on the value, and that the right
 // to change Pods ends before it.
 func TestOrderOfRightAndPolicy(t *testing.T) {
+	t.Parallel()
 	own, err := kubetest.StartWithoutCRDs(t.Context())
 	require.NoError(t, err)
 	t.Cleanup(own.Stop)

@@ -41,6 +41,7 @@ func allHandlers(t *testing.T) []string {
 }
 
 func TestLint(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/*.values.yaml")
 	require.NoError(t, err)
 	arguments := [][]string{{"akri"}, {"akri-crds"}}
@@ -54,6 +55,7 @@ func TestLint(t *testing.T) {
 }
 
 func TestGolden(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("testdata/*.values.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
@@ -73,6 +75,7 @@ func TestGolden(t *testing.T) {
 }
 
 func TestUnknownValuesAreErrors(t *testing.T) {
+	t.Parallel()
 	for value, message := range map[string]string{
 		"registar.enabled=false":                                      "registar",
 		"global.image.tags=x":                                         "tags",
@@ -142,6 +145,7 @@ func TestUnknownValuesAreErrors(t *testing.T) {
 }
 
 func TestContradictingValuesAreErrors(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		values  []string
 		message string
@@ -192,6 +196,7 @@ func TestContradictingValuesAreErrors(t *testing.T) {
 }
 
 func TestEachServiceCanBeDisabled(t *testing.T) {
+	t.Parallel()
 	for _, name := range components(t) {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := render(t, set("global.resources=devicePlugin", name+".enabled=false")...)
@@ -242,6 +247,7 @@ func TestValuesOfUpstreamAkri(t *testing.T) {
 // TestUseNetworkConnection checks upstream Akri's value, which applies to one handler, and the
 // value of the sub-chart.
 func TestUseNetworkConnection(t *testing.T) {
+	t.Parallel()
 	for _, handler := range sources(t).Handlers {
 		service := handler.Service
 		values := map[string]int{service + ".useNetworkConnection=true": 1, service + ".useNetworkConnection=false": 0}
@@ -368,6 +374,7 @@ func TestRightsOnProperties(t *testing.T) {
 }
 
 func TestEachServiceCanHaveItsOwnImage(t *testing.T) {
+	t.Parallel()
 	for _, name := range components(t) {
 		rendered, err := render(t, set("global.image.tag=v1", "global.image.registry=registry.example.com/akri", name+".image.tag=v2")...)
 		require.NoError(t, err)
@@ -434,6 +441,7 @@ func TestAgentReplacesServices(t *testing.T) {
 // TestAuto checks that by default the cluster decides how Pods get devices, that the manifests do
 // not depend on the version of Kubernetes, and that older API servers accept them.
 func TestAuto(t *testing.T) {
+	t.Parallel()
 	for _, values := range [][]string{nil, set("global.agent.enabled=true", "console.enabled=true")} {
 		var first string
 		for _, version := range []string{"1.30.0", "1.33.9", "1.34.0", "1.37.2"} {
@@ -455,6 +463,7 @@ func TestAuto(t *testing.T) {
 // TestAutoWithoutAPI checks that an API server without Dynamic Resource Allocation accepts all
 // objects, also the rules about objects that it does not serve.
 func TestAutoWithoutAPI(t *testing.T) {
+	t.Parallel()
 	without, err := server.Join(t.Context(), "--runtime-config=resource.k8s.io/v1=false")
 	require.NoError(t, err)
 	t.Cleanup(without.Stop)

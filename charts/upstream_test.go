@@ -252,6 +252,7 @@ func replacement(t *testing.T, key, text string) string {
 // testdata/upstream-applied.golden.txt. A handler has files of its own, so that a render tests one
 // value of each handler.
 func TestUpstreamValuesAreApplied(t *testing.T) {
+	t.Parallel()
 	batches, defaults := map[string][]upstreamValue{}, map[string]map[string]any{}
 	for _, value := range upstreamValues(t) {
 		if entry, _ := sources(t).UpstreamOf(value.Key); entry.Applied != "" {

@@ -59,6 +59,7 @@ var weak = map[string]string{
 // value that weakens security if it is set, for each service that has it, and none by default; and
 // that the value which they name restores it.
 func TestWeakeningValues(t *testing.T) {
+	t.Parallel()
 	require.Empty(t, weakened(t))
 	require.NotContains(t, notes(t), "weaken")
 	two := set("broker-controller.webhook.enabled=false", "handler-udev.useNetworkConnection=true")
