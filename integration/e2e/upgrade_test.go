@@ -44,7 +44,8 @@ func TestUpgrade(t *testing.T) {
 
 	apply(t, echoConfiguration("e2e-from", 3, broker, "foo0", "foo1"))
 	awaitBrokers(t, "default", "e2e-from", 4)
-	apply(t, ownPod("user-of-from", "e2e-from-8120fe"))
+	ofUser := ownPod("user-of-from", "e2e-from-8120fe")
+	apply(t, ofUser)
 	user := awaitReadyPod(t, "default", "user-of-from")
 	before := observe(t, "e2e-from")
 	require.NoError(t, akri.Install(t.Context()))
@@ -62,6 +63,9 @@ func TestUpgrade(t *testing.T) {
 	// The upgraded services work.
 	apply(t, echoConfiguration("e2e-upgraded", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-upgraded", 2)
+
+	// Without the driver the kubelet cannot end a Pod with a claim.
+	require.NoError(t, akri.DeleteText(t.Context(), ofUser))
 	_, err = akri.Uninstall(t.Context())
 	require.NoError(t, err)
 }
