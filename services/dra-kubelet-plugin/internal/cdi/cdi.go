@@ -312,6 +312,7 @@ func (f *Files) completeDeviceNode(n *cdispec.DeviceNode) error {
 	if !found {
 		return nil
 	}
+
 	path, err := filepath.EvalSymlinks(filepath.Join(f.dev, name))
 	if err != nil {
 		return fmt.Errorf("read device node: %w", err)
@@ -321,6 +322,7 @@ func (f *Files) completeDeviceNode(n *cdispec.DeviceNode) error {
 		return fmt.Errorf("read device node: the link %s leads out of /dev", n.HostPath)
 	}
 	n.HostPath = filepath.Join("/dev", resolved)
+
 	info, err := os.Lstat(path)
 	if err != nil {
 		return fmt.Errorf("read device node: %w", err)
