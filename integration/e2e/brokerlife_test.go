@@ -52,10 +52,10 @@ func endedBroker(t *testing.T) {
 		end(t, &previous)
 		next := awaitNextBroker(t, &previous)
 		attempt := attemptOf(t, &previous) // more than the round if the kubelet has refused a Pod before
-		if attemptOf(t, next) != attempt+1 {
+		if got := attemptOf(t, next); got != attempt+1 {
 			logState(t)
+			require.Equal(t, attempt+1, got)
 		}
-		require.Equal(t, attempt+1, attemptOf(t, next))
 		require.GreaterOrEqual(t, next.CreationTimestamp.Sub(previous.CreationTimestamp.Time), time.Second<<min(attempt, 3))
 	}
 }

@@ -201,7 +201,7 @@ func TestHangingDecoder(t *testing.T) {
 	decoder := New(hub, slog.New(slog.DiscardHandler), "/bin/sh", "-c", "echo $$ >>"+pids+"; exec sleep 600")
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	var running sync.WaitGroup
-	defer running.Wait() // a child that starts now writes to pids
+	defer running.Wait() // a child that starts late could write to pids while the test removes it
 	defer stop()
 	running.Go(func() { hub.Run(ctx) })
 	running.Go(func() { decoder.Run(ctx) })
