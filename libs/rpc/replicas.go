@@ -62,7 +62,10 @@ func (r *Replicas) begin() (conn *grpc.ClientConn, ended grpc.CallOption) {
 func (r *Replicas) end(conn *grpc.ClientConn, refused bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if refused && conn == r.current && !r.closed {
+	if r.closed {
+		return // Close closes all connections, and waits for those that closed before
+	}
+	if refused && conn == r.current {
 		if next, err := r.dial(); err == nil { // as in DialReplicas
 			r.current = next
 		}

@@ -153,6 +153,42 @@ func TestRefusalIsReadAfterClose(t *testing.T) {
 	require.Equal(t, codes.ResourceExhausted, status.Code(<-read))
 }
 
+// A client stops while streams of several connections are open. Close ends the streams, and the end
+// of a stream closed a previous connection while Close waited. The race detector reported it in one
+// of three rounds.
+func TestCloseEndsStreamsOfSeveralConnections(t *testing.T) {
+	const rounds, connections = 20, 8
+	var refusing atomic.Bool
+	address := serveReplica(t, func() error {
+		if refusing.Load() {
+			return full()
+		}
+		return nil
+	})
+	for range rounds {
+		conn, err := rpc.DialReplicas(address, prometheus.NewRegistry())
+		require.NoError(t, err)
+		var streams []healthv1.Health_WatchClient
+		for range connections {
+			refusing.Store(false)
+			stream, err := healthv1.NewHealthClient(conn).Watch(t.Context(), &healthv1.HealthCheckRequest{})
+			require.NoError(t, err)
+			_, err = stream.Recv()
+			require.NoError(t, err)
+			streams = append(streams, stream)
+
+			refusing.Store(true)
+			require.Equal(t, codes.ResourceExhausted, status.Code(watch(t.Context(), conn))) // the next call uses a new connection
+		}
+
+		require.NoError(t, conn.Close())
+		for _, stream := range streams {
+			_, err := stream.Recv()
+			require.Equal(t, codes.Canceled, status.Code(err))
+		}
+	}
+}
+
 func unavailable() error { return rpc.NewError(codes.Unavailable, "ConnectionLost", "connection lost") }
 
 // If all replicas refuse, each attempt makes one connection and closes the previous one. The
