@@ -37,12 +37,18 @@ func shortTimeouts(t *testing.T) {
 	p := startPrometheus(t)
 	t.Run("nodeStopsReporting", func(t *testing.T) { nodeStopsReporting(t, p) })
 	t.Run("alertsOfServices", func(t *testing.T) { alertsOfServices(t, p, values) })
-	inOrder(t, stuckBroker, stalledImages)
 	parallel(t,
-		pendingBroker,
-		brokersOfLostNode,
 		handlerStates,
+		pendingBroker,
+		brokersThatCannotRun,
 	)
+}
+
+// brokersThatCannotRun runs scenarios on both nodes, and then those that stop one of them.
+func brokersThatCannotRun(t *testing.T) {
+	if parallel(t, silentRegistry, stalledLayer) {
+		inOrder(t, stuckBroker, brokersOfLostNode)
+	}
 }
 
 // stuckBroker cordons the node of the only broker of a shared device. The other node gets it and

@@ -18,6 +18,7 @@ const devicesLabel = "e2e-devices"
 // node services, they share them. If they must not, they leave a node, also when node services come
 // to it later.
 func separateServices(t *testing.T) {
+	onlyLong(t, "installs Akri twice")
 	label := func(node, value string) {
 		_, err := akri.Kubectl(context.WithoutCancel(t.Context()), "", "label", "node", node, devicesLabel+value, "--overwrite")
 		require.NoError(t, err)

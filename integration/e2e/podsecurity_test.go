@@ -21,6 +21,7 @@ metadata:
 // podSecurity checks that Akri runs in two namespaces that enforce the levels of docs/security.md,
 // and that it moves there and back while brokers run.
 func podSecurity(t *testing.T) {
+	onlyLong(t, "installs Akri twice")
 	apply(t, echoConfiguration("e2e-levels", 2, broker, "foo0"))
 	awaitBrokers(t, "default", "e2e-levels", 2)
 	before := observe(t, "e2e-levels")

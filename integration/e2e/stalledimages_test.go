@@ -33,19 +33,21 @@ import (
 	"akri.sh/integration/mesh"
 )
 
-// stalledImages runs brokers with images of a registry that does not answer one of the nodes, or
-// stops in the middle of a layer. Other nodes and other devices are not affected, conditions name
-// the image, and the broker runs when the registry answers again.
-func stalledImages(t *testing.T) {
-	t.Run("silent", func(t *testing.T) {
-		stalledImage(t, "e2e-silent", func(*images, *http.Request) bool { return true })
-	})
-	t.Run("layer", func(t *testing.T) { stalledImage(t, "e2e-layer", (*images).isLayer) })
+// silentRegistry runs brokers with images of a registry that does not answer one of the nodes.
+func silentRegistry(t *testing.T) {
+	stalledImage(t, "e2e-silent", "5998", func(*images, *http.Request) bool { return true })
 }
 
-func stalledImage(t *testing.T, name string, stalls func(*images, *http.Request) bool) {
+// stalledLayer runs brokers with images of a registry that stops in the middle of a layer.
+func stalledLayer(t *testing.T) {
+	stalledImage(t, "e2e-layer", "5999", (*images).isLayer)
+}
+
+// stalledImage checks that other nodes and other devices are not affected, that conditions name the
+// image, and that the broker runs when the registry answers again.
+func stalledImage(t *testing.T, name, port string, stalls func(*images, *http.Request) bool) {
 	stalled, other := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
-	images := newImages(t, name, "sample-broker")
+	images := newImages(t, name, "sample-broker", port)
 	answer := images.serve(t, stalled, func(r *http.Request) bool { return stalls(images, r) })
 	images.serve(t, other, func(*http.Request) bool { return false })
 	pulled := strings.Replace(broker, "ghcr.io/akri-mesh/sample-broker:dev", images.ref, 1)
@@ -83,7 +85,7 @@ func stalledService(t *testing.T) {
 	awaitBrokers(t, "default", name, 2)
 	before := observe(t, name)
 	component := selected.process("handler-debug-echo")
-	images := newImages(t, name, component)
+	images := newImages(t, name, component, "5999")
 	stalled, other := akri.Cluster.Nodes()[0], akri.Cluster.Nodes()[1]
 	answer := images.serve(t, stalled, func(*http.Request) bool { return true })
 	images.serve(t, other, func(*http.Request) bool { return false })
@@ -133,18 +135,17 @@ func replaceImage(t *testing.T, component, ref string) (rollout func(arguments .
 // images is a registry with one image, which no node has.
 type images struct {
 	registry http.Handler
+	// port is that of the registries on the loopback interfaces of the nodes, for which containerd
+	// requires no TLS.
+	port string
 	// ref is the name of the image on each node on which serve was called.
 	ref string
 	// layer is the digest of a layer of several megabytes.
 	layer string
 }
 
-// registryPort is that of the registries on the loopback interfaces of the nodes, for which
-// containerd requires no TLS.
-const registryPort = "5999"
-
 // newImages returns a registry with an image of the project, and a layer that no node has.
-func newImages(t *testing.T, name, component string) *images {
+func newImages(t *testing.T, name, component, port string) *images {
 	t.Helper()
 	files, err := mesh.ImageFiles("")
 	require.NoError(t, err)
@@ -164,7 +165,8 @@ func newImages(t *testing.T, name, component string) *images {
 	require.NoError(t, err)
 	i := &images{
 		registry: registry.New(registry.Logger(log.New(io.Discard, "", 0))),
-		ref:      fmt.Sprintf("localhost:%s/%s:%s", registryPort, name, digest.Hex[:12]),
+		port:     port,
+		ref:      fmt.Sprintf("localhost:%s/%s:%s", port, name, digest.Hex[:12]),
 		layer:    layerDigest.String(),
 	}
 	i.push(t, "/v2/"+name, digest.Hex[:12], image)
@@ -212,7 +214,7 @@ func (i *images) send(t *testing.T, method, target, contentType string, content 
 // or the first half of the layer, until answer is called, and those that have begun never.
 func (i *images) serve(t *testing.T, node cluster.Node, stalls func(*http.Request) bool) (answer func()) {
 	t.Helper()
-	listener, err := node.Listen(t.Context(), "127.0.0.1:"+registryPort)
+	listener, err := node.Listen(t.Context(), "127.0.0.1:"+i.port)
 	require.NoError(t, err)
 	var answers atomic.Bool
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
