@@ -327,6 +327,6 @@ func (c *clients) awaitCalls(t *testing.T) {
 	t.Helper()
 	for i := range c.calls {
 		before := c.calls[i].Load()
-		require.Eventually(t, func() bool { return c.calls[i].Load() > before+1 }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return c.calls[i].Load() > before+1 }, time.Minute, time.Millisecond)
 	}
 }

@@ -158,7 +158,7 @@ func status(t *testing.T, url string) (code int) {
 		}
 		code = response.StatusCode
 		return response.Body.Close() == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	return code
 }
 

@@ -36,7 +36,7 @@ var server *kubetest.Server
 func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
 const (
-	timeout      = 15 * time.Second
+	timeout      = time.Minute
 	pollInterval = 10 * time.Millisecond
 )
 

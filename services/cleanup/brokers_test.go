@@ -65,7 +65,7 @@ func TestBrokerControllerEndsBeforeBrokers(t *testing.T) {
 	e.pod("broker", createdByAkri)
 
 	logs, done := start(t, before)
-	require.Eventually(t, func() bool { return logs.FilterMessage("waiting for the end of the release's Pods").Len() > 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return logs.FilterMessage("waiting for the end of the release's Pods").Len() > 0 }, time.Minute, 10*time.Millisecond)
 	require.Equal(t, []string{"broker", "controller", "writer"}, names(e, e.pods))
 
 	now := int64(0)

@@ -178,7 +178,7 @@ func (e *testEnv) awaitDeletion(name string) {
 	require.Eventually(e.t, func() bool {
 		pod, err := e.pods.Get(context.WithoutCancel(e.t.Context()), name, metav1.GetOptions{})
 		return err == nil && pod.DeletionTimestamp != nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }
 
 func (e *testEnv) service(name string, labels map[string]string) {
@@ -248,5 +248,5 @@ func (e *testEnv) allow(user string, rules ...rbacv1.PolicyRule) {
 	require.Eventually(e.t, func() bool {
 		_, err := pods.In("").List(ctx, metav1.ListOptions{})
 		return err == nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 }

@@ -103,7 +103,7 @@ func TestWaitsForWriters(t *testing.T) {
 	e.pod("writer", component("instance-writer", "akri"))
 
 	logs, done := start(t)
-	require.Eventually(t, func() bool { return logs.FilterMessage("waiting for the end of the release's Pods").Len() > 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return logs.FilterMessage("waiting for the end of the release's Pods").Len() > 0 }, time.Minute, 10*time.Millisecond)
 	require.Equal(t, []string{"camera-000001"}, names(e, e.instances))
 
 	now := int64(0)

@@ -35,7 +35,7 @@ const (
 	healthy   = "Healthy"
 	unhealthy = "Unhealthy"
 
-	timeout = 5 * time.Second
+	timeout = time.Minute
 )
 
 // allocator is the address of a real config-plugin-allocator process.

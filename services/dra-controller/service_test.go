@@ -40,7 +40,7 @@ var server *kubetest.Server
 
 func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
-const timeout = 15 * time.Second
+const timeout = time.Minute
 
 // fixture is a controller on the API server. Its methods act as instance-writer and the chart.
 type fixture struct {

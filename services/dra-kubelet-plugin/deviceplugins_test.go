@@ -107,7 +107,7 @@ func (k *fakeKubelet) awaitLists(t *testing.T, more int) {
 	t.Helper()
 	listed := func() int { k.mu.Lock(); defer k.mu.Unlock(); return k.lists }
 	before := listed()
-	require.Eventually(t, func() bool { return listed() >= before+more }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return listed() >= before+more }, time.Minute, 10*time.Millisecond)
 }
 
 // held reports whether a device plugin holds the slot of the camera.
@@ -123,7 +123,7 @@ func TestSlotOfDevicePluginIsReleased(t *testing.T) {
 	require.True(t, held(writer))
 
 	kubelet.set()
-	require.Eventually(t, func() bool { return !held(writer) }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !held(writer) }, time.Minute, 10*time.Millisecond)
 }
 
 // While device-plugin-host runs on the node it alone releases slots: it has a record of those that
@@ -142,7 +142,7 @@ func TestDevicePluginHostReleasesItsSlots(t *testing.T) {
 	unlock()
 	kubelet.awaitLists(t, 2)
 	kubelet.set()
-	require.Eventually(t, func() bool { return !held(writer) }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return !held(writer) }, time.Minute, 10*time.Millisecond)
 }
 
 // The kubelet lists no devices of init containers. Its checkpoint does, and it writes the file only

@@ -49,7 +49,7 @@ func (p *autoPod) start() {
 	p.stop = func() {
 		stopPlugin()
 		stopRelay()
-		require.Eventually(p.t, func() bool { return !p.served() }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(p.t, func() bool { return !p.served() }, time.Minute, 10*time.Millisecond)
 	}
 }
 
@@ -85,7 +85,7 @@ func (p *autoPod) awaitReady() {
 // awaitSocket waits until the relay has a socket for the kubelet.
 func (p *autoPod) awaitSocket() {
 	p.t.Helper()
-	require.Eventually(p.t, p.registers, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(p.t, p.registers, time.Minute, 10*time.Millisecond)
 }
 
 // register registers the driver, as a kubelet does.

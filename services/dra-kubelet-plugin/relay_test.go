@@ -150,7 +150,7 @@ func TestKilledPlugin(t *testing.T) {
 			for !ended.Load() {
 				started := time.Now()
 				if !assert.NoError(t, kubelet.prepare(t.Context(), claim)) || !assert.FileExists(t, file) ||
-					!assert.Eventually(t, holds(claim), 10*time.Second, time.Millisecond, "the slot is not reserved") ||
+					!assert.Eventually(t, holds(claim), time.Minute, time.Millisecond, "the slot is not reserved") ||
 					!assert.NoError(t, kubelet.unprepare(t.Context(), claim)) || !assert.NoFileExists(t, file) {
 					return
 				}
@@ -170,7 +170,7 @@ func TestKilledPlugin(t *testing.T) {
 	group.Wait()
 	t.Logf("%d calls, the slowest pair took %s", calls.Load(), time.Duration(slowest.Load()))
 	require.GreaterOrEqual(t, calls.Load(), int64(2*claims))
-	require.Eventually(t, func() bool { return fmt.Sprint(writer.Usage(camera)) == fmt.Sprint(make([]string, claims)) }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return fmt.Sprint(writer.Usage(camera)) == fmt.Sprint(make([]string, claims)) }, time.Minute, 10*time.Millisecond)
 }
 
 // The plugin gets SIGTERM while a preparation waits for a slot. It ends before that is finished:
@@ -182,7 +182,7 @@ func TestTerminatedPlugin(t *testing.T) {
 	kubelet := kubeletCalls{drav1.NewDRAPluginClient(conn)}
 	prepared := make(chan error, 1)
 	go func() { prepared <- kubelet.prepare(t.Context(), claim) }()
-	require.Eventually(t, func() bool { return writer.Reads() > 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return writer.Reads() > 0 }, time.Minute, 10*time.Millisecond)
 
 	ended := make(chan error, 1)
 	plugin.signal(syscall.SIGTERM)
@@ -313,7 +313,7 @@ func TestAnswerWithoutStatus(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := os.Lstat(listener.Addr().String())
 		return errors.Is(err, fs.ErrNotExist)
-	}, 10*time.Second, 10*time.Millisecond)
+	}, time.Minute, 10*time.Millisecond)
 	run(t, drakubeletplugin.New, config)
 	calling.Wait()
 	require.NoError(t, infoErr)

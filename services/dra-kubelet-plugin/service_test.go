@@ -134,7 +134,7 @@ func TestKubelet(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, relayHealth.Ready(t.Context()))
 	require.NoError(t, relayHealth.Live(t.Context()))
-	require.Eventually(t, func() bool { return health.Ready(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return health.Ready(t.Context()) == nil }, time.Minute, 10*time.Millisecond)
 
 	claims := []*drav1.Claim{{Namespace: "default", Name: "claim", Uid: "uid"}, {Namespace: "default", Uid: "malformed"}}
 	writer.FailNextReads(status.Error(codes.Unavailable, "no replica"))
@@ -229,7 +229,7 @@ func TestReplacedPod(t *testing.T) {
 		assert.NoError(t, err)
 		prepared <- response
 	}()
-	require.Eventually(t, func() bool { return writer.Reads() > 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return writer.Reads() > 0 }, time.Minute, 10*time.Millisecond)
 	for _, path := range stale {
 		require.NoFileExists(t, path)
 	}
@@ -246,7 +246,7 @@ func TestReplacedPod(t *testing.T) {
 
 	stopPlugin()
 	stopRelay()
-	require.Eventually(t, func() bool { _, err := os.Stat(socket("akri.sh-old.sock")); return os.IsNotExist(err) }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(socket("akri.sh-old.sock")); return os.IsNotExist(err) }, time.Minute, 10*time.Millisecond)
 	require.Empty(t, prepared)
 	writer.PutDevice("camera", camera, "cameras", 1, "")
 	require.Empty(t, (<-prepared).GetClaims()["uid"].GetError())

@@ -33,7 +33,7 @@ import (
 )
 
 const (
-	timeout   = 20 * time.Second
+	timeout   = time.Minute
 	namespace = "default"
 )
 

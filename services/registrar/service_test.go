@@ -63,7 +63,7 @@ func start(t *testing.T, config registrar.Config) *testRegistrar {
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(r.registrationSocket())
 		return err == nil
-	}, 5*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 	return r
 }
 
@@ -261,7 +261,7 @@ func TestSlowWatcherGetsLastTable(t *testing.T) {
 		response, err := watch.Recv()
 		require.NoError(t, err)
 		return len(response.GetHandlers()) == 1 && response.GetHandlers()[0].GetRegistration() == 50
-	}, 5*time.Second, time.Millisecond)
+	}, time.Minute, time.Millisecond)
 }
 
 func TestReportWithoutStatusIsRefused(t *testing.T) {

@@ -305,7 +305,7 @@ func TestCacheOfOneNamespace(t *testing.T) {
 	require.Eventually(t, func() bool {
 		cache, err := cache.New(t.Context(), config, "default")
 		return err == nil && cache.Snapshot().OneNamespace
-	}, 30*time.Second, 50*time.Millisecond)
+	}, time.Minute, 50*time.Millisecond)
 	s := cached(t, config).Snapshot()
 	require.Len(t, s.Instances, 1)
 	require.Equal(t, "default", s.Instances[0].Namespace)

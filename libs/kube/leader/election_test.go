@@ -21,7 +21,7 @@ var server *kubetest.Server
 
 func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
-const timeout = 10 * time.Second
+const timeout = time.Minute
 
 // candidate takes part in one election until it is stopped. It is an http.RoundTripper that can
 // fail all requests.

@@ -20,7 +20,7 @@ var server *kubetest.Server
 
 func TestMain(m *testing.M) { kubetest.Main(m, &server) }
 
-const timeout = 15 * time.Second
+const timeout = time.Minute
 
 // The decision follows the ConfigMap, and stays if the ConfigMap is deleted or created again
 // without data.

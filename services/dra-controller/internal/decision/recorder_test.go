@@ -33,7 +33,7 @@ import (
 	"akri.sh/services/dra-controller/internal/decision"
 )
 
-const timeout = 30 * time.Second
+const timeout = time.Minute
 
 // The addresses of two API servers and of their Service in a network of the test. The API server
 // accepts no loopback address as that of an endpoint.

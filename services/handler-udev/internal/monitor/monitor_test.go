@@ -13,7 +13,7 @@ import (
 	"akri.sh/services/handler-udev/internal/monitor"
 )
 
-const timeout = 10 * time.Second
+const timeout = time.Minute
 
 // recorder is a Handler. It drops calls that no test receives.
 type recorder chan string
