@@ -27,7 +27,7 @@ import (
 
 const (
 	node    = "node-a"
-	soon    = 10 * time.Second
+	soon    = time.Minute
 	tick    = 2 * time.Millisecond
 	forever = time.Hour
 )

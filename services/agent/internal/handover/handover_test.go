@@ -29,7 +29,7 @@ const (
 
 	configuration = "akri.sh/cameras"
 	slots         = 3 // of each camera
-	soon          = 20 * time.Second
+	soon          = time.Minute
 	// reclaim exceeds the time after which a slot is released whose use was not seen.
 	reclaim = 90 * time.Second
 )
