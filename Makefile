@@ -131,8 +131,8 @@ docs-serve: $(BIN)/hugo ## Serve the site at http://localhost:1313 and rebuild i
 
 .PHONY: test
 test: root verify-generate ## Run all checks, unit tests and end-to-end tests on a real cluster
-	$(MAKE) --no-print-directory -j4 verify-as-is test-unit images
-	$(MAKE) --no-print-directory test-e2e
+	$(MAKE) --no-print-directory -j4 verify-as-is test-unit images $(BIN)/kubectl-akri
+	$(MAKE) --no-print-directory test-built
 
 .PHONY: test-unit
 test-unit: test-services test-tools ## Run the unit tests of all modules, those of the services with the race detector
@@ -157,6 +157,11 @@ verify-release: prerequisites binaries $(BIN)/cosign ## Release to a registry in
 
 .PHONY: test-e2e
 test-e2e: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the end-to-end tests: real kubelets, containerd, API server and devices
+	$(MAKE) --no-print-directory test-built
+
+# The end-to-end tests after the build.
+.PHONY: test-built
+test-built:
 	mkdir -p $(dir $(VERDICTS)) && rm -f $(VERDICTS)
 	cd integration && go test -count=1 ./devices # alone, because other tests plug in zram devices too
 	$(MAKE) --no-print-directory -j2 --output-sync test-mesh test-forms test-parts test-devices
