@@ -197,6 +197,7 @@ func fnmatch(glob, s string) bool {
 			glob, s = rest, s[width:]
 			continue
 		}
+
 		if !hasStar || starRest == "" {
 			return false
 		}
@@ -251,6 +252,7 @@ func parseBracket(glob string) (s charSet, rest string, closed bool) {
 		s.negated = true
 		glob = glob[1:]
 	}
+
 	for first := true; glob != ""; first = false {
 		if glob[0] == ']' && !first {
 			return s, glob[1:], true
@@ -260,6 +262,7 @@ func parseBracket(glob string) (s charSet, rest string, closed bool) {
 			glob = rest
 			continue
 		}
+
 		var low, high rune
 		low, glob = parseChar(glob)
 		high = low

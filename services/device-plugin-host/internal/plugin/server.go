@@ -184,6 +184,7 @@ func (s *session) sendDevices(stream grpc.ServerStreamingServer[pluginapi.ListAn
 			}
 			sent = devices
 		}
+
 		select {
 		case <-changed:
 		case <-s.closed:

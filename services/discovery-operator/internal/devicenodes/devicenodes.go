@@ -173,6 +173,7 @@ func eachDevice(directory string, use func(number, device, node string)) error {
 	if err != nil {
 		return fmt.Errorf("list devices: %w", err)
 	}
+
 	for _, entry := range entries {
 		target, err := os.Readlink(filepath.Join(directory, entry.Name()))
 		if err != nil {
@@ -207,6 +208,7 @@ func (h Host) readMounts(t *Table) error {
 	for _, disk := range t.disks {
 		byNumber[disk.number] = disk
 	}
+
 	mounts := 0
 	err := eachLine(h.Mounts, func(fields []string) {
 		separator := slices.Index(fields, "-")
@@ -241,6 +243,7 @@ func (h Host) readBtrfs(t *Table) error {
 				}
 			}
 		}
+
 		for _, disk := range members {
 			if disk.use == "" && used != "" {
 				disk.use = "has a file system with " + used

@@ -135,6 +135,7 @@ func (s *Set) Devices() []*handler.Device {
 		group = append(group, next)
 	}
 	flush()
+
 	s.listed = make(map[string]bool, len(devices))
 	for _, device := range devices {
 		s.listed[device.GetId()] = true
@@ -235,6 +236,7 @@ func isText(value string) bool {
 func (s Spec) describe(group []match) *handler.Device {
 	top := group[0]
 	device := &handler.Device{Id: top.devpath, Properties: map[string]string{"UDEV_DEVPATH": top.devpath}}
+
 	index := 0
 	for i, member := range group {
 		addMissing(device.Properties, member.properties)
@@ -252,6 +254,7 @@ func (s Spec) describe(group []match) *handler.Device {
 			device.Properties["USB_RESOURCE_"+s.resourceSuffix+suffix] = address
 		}
 	}
+
 	s.describePCI(top, device)
 	return device
 }
