@@ -36,6 +36,9 @@ type webhookProcess struct {
 
 	address string
 	pid     int
+	// handshakes limits the connections that attackers open at the same time. The race detector
+	// makes this process slow, so its own reviews would wait behind hundreds of handshakes.
+	handshakes chan struct{}
 }
 
 // startWebhookProcess starts one with the memory limit of the chart. The API server does not call
@@ -57,7 +60,7 @@ func startWebhookProcess(e webhookEnv) *webhookProcess {
 	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(e, command.Start())
 	e.Cleanup(func() { _ = command.Process.Kill(); _ = command.Wait() })
-	return &webhookProcess{e, address, command.Process.Pid}
+	return &webhookProcess{e, address, command.Process.Pid, make(chan struct{}, 16)}
 }
 
 func kubeconfig(e webhookEnv) string {
@@ -108,15 +111,11 @@ func (p *webhookProcess) review(ctx context.Context, from string, body []byte) (
 	return response.StatusCode, string(answer), err
 }
 
-// handshakes limits those of attackers at one time. A review must not wait in this process, which
-// the race detector makes slow, behind hundreds of them.
-var handshakes = make(chan struct{}, 16)
-
 // hold sends a part of a review, and waits until the server closes the connection.
 func (p *webhookProcess) hold(ctx context.Context, from string, part []byte) error {
-	handshakes <- struct{}{}
+	p.handshakes <- struct{}{}
 	conn, err := p.dial(ctx, from)
-	<-handshakes
+	<-p.handshakes
 	if err != nil {
 		return err
 	}
