@@ -316,8 +316,8 @@ func claimsWithoutPlugin(t *testing.T) {
 
 // returnedPlugins kills the relay of dra-kubelet-plugin, or its whole Pod, at random times while
 // Pods start. With retryPreparations each of them runs within 5 s after the plugin has returned.
-// Otherwise those whose preparation failed wait for 60 to 90 s. Two such Pods end the scenario
-// without AKRI_E2E_LONG.
+// Otherwise those whose preparation failed wait for 60 to 90 s. Without AKRI_E2E_LONG, the scenario
+// ends after two repeated preparations.
 func returnedPlugins(t *testing.T) {
 	const instance, rounds = "e2e-returned-8120fe", 8
 	node := akri.Cluster.Nodes()[0]

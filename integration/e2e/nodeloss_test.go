@@ -44,7 +44,8 @@ func shortTimeouts(t *testing.T) {
 	)
 }
 
-// brokersThatCannotRun runs scenarios on both nodes, and then those that stop one of them.
+// brokersThatCannotRun runs the scenarios that need both nodes, and then those that cordon or stop
+// one of them.
 func brokersThatCannotRun(t *testing.T) {
 	if parallel(t, silentRegistry, stalledLayer) {
 		inOrder(t, stuckBroker, brokersOfLostNode)
