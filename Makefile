@@ -215,7 +215,10 @@ test-dra: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run the
 VERSIONS ?= 1.36 1.35 1.34 1.30
 .PHONY: test-versions
 test-versions: root test-prerequisites images binaries $(BIN)/kubectl-akri ## Run a part of the end-to-end scenarios on earlier versions of Kubernetes (VERSIONS)
-	cd integration && for version in $(VERSIONS); do AKRI_E2E_KUBERNETES=$$version go test -parallel 4 -count=1 -timeout 30m -v -run '^TestVersion' ./e2e; done
+	@cd integration && failed= && for version in $(VERSIONS); do \
+		echo "Kubernetes $$version"; \
+		AKRI_E2E_KUBERNETES=$$version go test -parallel 4 -count=1 -timeout 30m -v -run '^TestVersion' ./e2e || failed+=" $$version"; \
+	done; [ -z "$$failed" ] || { echo "tests failed on Kubernetes$$failed"; exit 1; }
 
 .PHONY: test-long
 test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agent ## Run the release tests: 100,000 slot calls, 100 pod deletions, one minute without API server, 40 evictions of each cluster service, one minute of attacks, 200 unplugged devices, 30 random faults, 15 deleted objects, a restored etcd, 5 minutes of random failures on three nodes, kubelet defaults, Dynamic Resource Allocation, the earlier versions of Kubernetes, the upgrade from an earlier commit, the move from upstream Akri, 15 minutes of silence, the grace of 5 minutes, 5 minutes of soak, 10 minutes of churn, 1,000 cameras, 10 minutes of video in a page, five killed demos, programs for ARM, virtual machines, the agent
