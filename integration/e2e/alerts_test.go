@@ -24,6 +24,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube/kubetest"
 	discoveryv0 "akri.sh/proto/v0"
 
 	"akri.sh/integration/cluster"
@@ -258,13 +260,11 @@ func awaitRefused(t *testing.T, namespace, kind, name string) {
 // recordHolder records a holder of all slots of the Instance, as a user or a restored backup can.
 func recordHolder(t *testing.T, instance, holder string) {
 	t.Helper()
-	object, err := akri.Instances.In("default").Get(t.Context(), instance, metav1.GetOptions{})
-	require.NoError(t, err)
-	for slot := range object.Spec.DeviceUsage {
-		object.Spec.DeviceUsage[slot] = holder
-	}
-	_, err = akri.Instances.In("default").Update(t.Context(), object, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Edit(t, akri.Instances.In("default"), instance, func(object *akriv0.Instance) {
+		for slot := range object.Spec.DeviceUsage {
+			object.Spec.DeviceUsage[slot] = holder
+		}
+	})
 }
 
 // alertsOfIncidents causes incidents that concern only its Configurations. Their alerts fire, and

@@ -20,6 +20,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube/kubetest"
+
 	"akri.sh/integration/cluster"
 	"akri.sh/integration/mesh"
 )
@@ -158,17 +161,15 @@ func claimingPod(name, claim string) string {
 // takeFreeSlot records the free slot of the Instance for the device plugin of a node.
 func takeFreeSlot(t *testing.T, instance, node string) {
 	t.Helper()
-	object, err := akri.Instances.In("default").Get(t.Context(), instance, metav1.GetOptions{})
-	require.NoError(t, err)
-	taken := false
-	for slot, holder := range object.Spec.DeviceUsage {
-		if holder == "" && !taken {
-			object.Spec.DeviceUsage[slot], taken = node, true
+	kubetest.Edit(t, akri.Instances.In("default"), instance, func(object *akriv0.Instance) {
+		taken := false
+		for slot, holder := range object.Spec.DeviceUsage {
+			if holder == "" && !taken {
+				object.Spec.DeviceUsage[slot], taken = node, true
+			}
 		}
-	}
-	require.True(t, taken, "%v", object.Spec.DeviceUsage)
-	_, err = akri.Instances.In("default").Update(t.Context(), object, metav1.UpdateOptions{})
-	require.NoError(t, err)
+		require.True(t, taken, "%v", object.Spec.DeviceUsage)
+	})
 }
 
 // pluginOn returns the Pod of dra-kubelet-plugin on the node.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"akri.sh/libs/kube/kubetest"
 	brokercontroller "akri.sh/services/broker-controller"
 )
 
@@ -20,10 +20,7 @@ const (
 // block sets the status that the scheduler or the kubelet sets for a Pod that cannot start.
 func (e *testEnv) block(name string, status corev1.PodStatus) {
 	e.Helper()
-	pod := e.pod(name)
-	pod.Status = status
-	_, err := e.Pods.In(e.namespace).UpdateStatus(e.Context(), pod, metav1.UpdateOptions{})
-	require.NoError(e, err)
+	kubetest.EditStatus(e, e.Pods.In(e.namespace), name, func(pod *corev1.Pod) { pod.Status = status })
 }
 
 var (

@@ -91,14 +91,12 @@ func TestRefusedBrokerIsReplacedLater(t *testing.T) {
 	e.instance(e.configuration("echo", podsOnly), "8120fe", 1, "node-a")
 	e.eventuallyNames(e.podNames, "echo-8120fe-pod")
 	for range 2 {
-		refused := e.pod("echo-8120fe-pod")
-		now := metav1.Now() // the kubelet sets no other field
-		refused.Status = corev1.PodStatus{
-			Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: "Pod was rejected: no free slot", StartTime: &now,
-		}
-		_, err := e.Pods.In(e.namespace).UpdateStatus(t.Context(), refused, metav1.UpdateOptions{})
-		require.NoError(t, err)
-		e.awaitReplacement(refused.UID, "refused")
+		uid := e.pod("echo-8120fe-pod").UID
+		e.block("echo-8120fe-pod", corev1.PodStatus{ // the kubelet sets no other field
+			Phase: corev1.PodFailed, Reason: "UnexpectedAdmissionError", Message: "Pod was rejected: no free slot",
+			StartTime: new(metav1.Now()),
+		})
+		e.awaitReplacement(uid, "refused")
 	}
 	require.GreaterOrEqual(t, time.Since(began), 3*time.Second)
 	e.brokersRunning(metav1.ConditionFalse, "UnexpectedAdmissionError", "0 of 1 brokers run; echo-8120fe-pod: UnexpectedAdmissionError: Pod was rejected: no free slot")
@@ -336,9 +334,9 @@ func TestMetadataNamesTheDevice(t *testing.T) {
 	for name, device := range map[string]string{"echo-8120fe-svc": "echo-8120fe.echo", "echo-svc": "all.echo"} {
 		service := e.service(name)
 		uids[name] = service.UID
-		service.Finalizers = []string{finalizer} // as the controller of a cloud does
-		_, err := e.Services.In(e.namespace).Update(t.Context(), service, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.Edit(t, e.Services.In(e.namespace), name, func(service *corev1.Service) {
+			service.Finalizers = []string{finalizer} // as the controller of a cloud does
+		})
 		require.Equal(t, device, service.Annotations["example.com/dns"])
 		require.Equal(t, "vision", service.Labels["team"])
 		require.Equal(t, "akri.sh", service.Labels["controller"], "a reserved label")

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube/kubetest"
 	brokercontroller "akri.sh/services/broker-controller"
 	"akri.sh/services/broker-controller/internal/admission"
 	"akri.sh/services/broker-controller/internal/cluster"
@@ -100,6 +101,11 @@ func (e webhookEnv) secret() *corev1.Secret {
 	secret, err := e.clientset.CoreV1().Secrets(e.namespace).Get(e.Context(), webhookName, metav1.GetOptions{})
 	require.NoError(e, err)
 	return secret
+}
+
+func (e webhookEnv) editSecret(change func(*corev1.Secret)) {
+	e.Helper()
+	kubetest.Edit(e, e.clientset.CoreV1().Secrets(e.namespace), webhookName, change)
 }
 
 func TestWebhookRefusesConfigurations(t *testing.T) {
@@ -201,10 +207,7 @@ func (e webhookEnv) issue(age time.Duration) map[string][]byte {
 	data, _, _, err := webhook.RenewCertificate(time.Now().Add(-age), nil, []string{"localhost"})
 	require.NoError(e, err)
 	delete(data, webhook.CAPrivateKeyKey)
-	secret := e.secret()
-	secret.Data = data
-	_, err = e.clientset.CoreV1().Secrets(e.namespace).Update(e.Context(), secret, metav1.UpdateOptions{})
-	require.NoError(e, err)
+	e.editSecret(func(secret *corev1.Secret) { secret.Data = data })
 	return data
 }
 
@@ -326,10 +329,7 @@ func TestReplacedCAFailsNoReview(t *testing.T) {
 		replace func(webhookEnv)
 	}{
 		"made here": {true, func(e webhookEnv) {
-			secret := e.secret()
-			delete(secret.Data, webhook.CAPrivateKeyKey)
-			_, err := e.clientset.CoreV1().Secrets(e.namespace).Update(e.Context(), secret, metav1.UpdateOptions{})
-			require.NoError(e, err)
+			e.editSecret(func(secret *corev1.Secret) { delete(secret.Data, webhook.CAPrivateKeyKey) })
 		}},
 		"made elsewhere": {false, func(e webhookEnv) { e.issue(0) }},
 	} {

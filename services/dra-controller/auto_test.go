@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube/kubetest"
 	dracontroller "akri.sh/services/dra-controller"
 )
 
@@ -38,30 +39,22 @@ func (f *fixture) createRecord() {
 
 func (f *fixture) decide(resources string) {
 	f.Helper()
-	configMap, err := f.clientset.CoreV1().ConfigMaps(namespace).Get(f.Context(), akriv0.ResourcesConfigMap, metav1.GetOptions{})
-	require.NoError(f, err)
-	configMap.Data = map[string]string{akriv0.ResourcesKey: resources}
-	_, err = f.clientset.CoreV1().ConfigMaps(namespace).Update(f.Context(), configMap, metav1.UpdateOptions{})
-	require.NoError(f, err)
+	kubetest.Edit(f, f.clientset.CoreV1().ConfigMaps(namespace), akriv0.ResourcesConfigMap, func(configMap *corev1.ConfigMap) {
+		configMap.Data = map[string]string{akriv0.ResourcesKey: resources}
+	})
 }
 
 func (f *fixture) label(name, value string) {
 	f.Helper()
-	node, err := f.clientset.CoreV1().Nodes().Get(f.Context(), name, metav1.GetOptions{})
-	require.NoError(f, err)
-	node.Labels[akriv0.ResourcesLabel] = value
-	_, err = f.clientset.CoreV1().Nodes().Update(f.Context(), node, metav1.UpdateOptions{})
-	require.NoError(f, err)
+	kubetest.Edit(f, f.clientset.CoreV1().Nodes(), name, func(node *corev1.Node) { node.Labels[akriv0.ResourcesLabel] = value })
 }
 
 // info sets the versions of the kubelet and of the runtime.
 func (f *fixture) info(name, kubelet, runtime string) {
 	f.Helper()
-	node, err := f.clientset.CoreV1().Nodes().Get(f.Context(), name, metav1.GetOptions{})
-	require.NoError(f, err)
-	node.Status.NodeInfo.KubeletVersion, node.Status.NodeInfo.ContainerRuntimeVersion = kubelet, runtime
-	_, err = f.clientset.CoreV1().Nodes().UpdateStatus(f.Context(), node, metav1.UpdateOptions{})
-	require.NoError(f, err)
+	kubetest.EditStatus(f, f.clientset.CoreV1().Nodes(), name, func(node *corev1.Node) {
+		node.Status.NodeInfo.KubeletVersion, node.Status.NodeInfo.ContainerRuntimeVersion = kubelet, runtime
+	})
 }
 
 // awaitNodes waits until the nodes are those of the slice of the device.

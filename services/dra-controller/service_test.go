@@ -212,11 +212,7 @@ func (f *fixture) addInstance(name string, shared bool, nodes ...string) {
 
 func (f *fixture) editInstance(name string, edit func(*akriv0.Instance)) {
 	f.Helper()
-	instance, err := f.instances.In(namespace).Get(f.Context(), name, metav1.GetOptions{})
-	require.NoError(f, err)
-	edit(instance)
-	_, err = f.instances.In(namespace).Update(f.Context(), instance, metav1.UpdateOptions{})
-	require.NoError(f, err)
+	kubetest.Edit(f, f.instances.In(namespace), name, edit)
 }
 
 func (f *fixture) eventually(condition func() bool) {
@@ -322,11 +318,9 @@ func TestObjectsFollowInstances(t *testing.T) {
 func TestLostDevices(t *testing.T) {
 	f := start(t)
 	f.addConfiguration("cameras")
-	configuration, err := f.configurations.In(namespace).Get(t.Context(), "cameras", metav1.GetOptions{})
-	require.NoError(t, err)
-	configuration.Annotations = map[string]string{akriv0.LostDevicesAnnotation: akriv0.EvictPods}
-	_, err = f.configurations.In(namespace).Update(t.Context(), configuration, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Edit(t, f.configurations.In(namespace), "cameras", func(configuration *akriv0.Configuration) {
+		configuration.Annotations = map[string]string{akriv0.LostDevicesAnnotation: akriv0.EvictPods}
+	})
 	f.addInstance("cameras-8120fe", true, "a")
 	f.awaitSlots("cameras-8120fe", 2)
 	f.settle()
@@ -345,10 +339,9 @@ func TestLostDevices(t *testing.T) {
 	f.eventually(func() bool { return len(taints()) == 0 })
 
 	lose()
-	lost := f.slice("cameras-8120fe")
-	lost.Spec.Devices[0].Taints[0].TimeAdded = new(metav1.NewTime(time.Now().Add(-time.Hour)))
-	_, err = f.clientset.ResourceV1().ResourceSlices().Update(t.Context(), lost, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Edit(t, f.clientset.ResourceV1().ResourceSlices(), f.slice("cameras-8120fe").Name, func(lost *resourcev1.ResourceSlice) {
+		lost.Spec.Devices[0].Taints[0].TimeAdded = new(metav1.NewTime(time.Now().Add(-time.Hour)))
+	})
 	f.awaitSlots("cameras-8120fe", 0)
 }
 
@@ -367,12 +360,9 @@ func TestLabelOfNode(t *testing.T) {
 	f.label("a", "")
 	f.awaitSlots("cameras-a19705", 2)
 	f.settle()
-	nodes := f.clientset.CoreV1().Nodes()
-	node, err := nodes.Get(t.Context(), "a", metav1.GetOptions{})
-	require.NoError(t, err)
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	_, err = nodes.UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.EditStatus(t, f.clientset.CoreV1().Nodes(), "a", func(node *corev1.Node) {
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	})
 	require.Empty(t, f.settle(), "the status of a Node changes nothing")
 }
 
@@ -395,10 +385,9 @@ func TestForeignChanges(t *testing.T) {
 		return apierrors.IsNotFound(err)
 	})
 
-	edited := f.slice("cameras-a19705")
-	edited.Spec.Devices[0].Attributes = nil
-	_, err := client.Update(t.Context(), edited, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	kubetest.Edit(t, client, f.slice("cameras-a19705").Name, func(edited *resourcev1.ResourceSlice) {
+		edited.Spec.Devices[0].Attributes = nil
+	})
 	f.awaitSlots("cameras-a19705", 2)
 }
 
@@ -448,11 +437,7 @@ func TestClaimDeletedWithItsDevice(t *testing.T) {
 			}}},
 			nil,
 		} {
-			claim, err := claims.Get(t.Context(), name, metav1.GetOptions{})
-			require.NoError(t, err)
-			claim.Status.Allocation = allocation
-			_, err = claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
-			require.NoError(t, err)
+			kubetest.EditStatus(t, claims, name, func(claim *resourcev1.ResourceClaim) { claim.Status.Allocation = allocation })
 			if !deallocated {
 				break
 			}
@@ -534,21 +519,18 @@ func TestPoolOfAnAllocatedClaim(t *testing.T) {
 			{Name: "camera", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: akriv0.Driver}},
 		}}},
 	})
-	claim, err := claims.Get(t.Context(), "running", metav1.GetOptions{})
-	require.NoError(t, err)
-	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+	allocate := func(allocation *resourcev1.AllocationResult) {
+		kubetest.EditStatus(t, claims, "running", func(claim *resourcev1.ResourceClaim) { claim.Status.Allocation = allocation })
+	}
+	allocate(&resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
 		{Request: "camera", Driver: akriv0.Driver, Pool: earlier, Device: "cameras-8120fe"},
-	}}}
-	claim, err = claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	}}})
 	f.addInstance("cameras-8120fe", true, "a")
 	f.addInstance("cameras-a19705", true, "a")
 	f.eventually(func() bool { return slices.Equal(pools(), []string{earlier}) })
 	f.awaitSlots("cameras-a19705", 2)
 
-	claim.Status.Allocation = nil
-	_, err = claims.UpdateStatus(t.Context(), claim, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	allocate(nil)
 	f.eventually(func() bool { return slices.Equal(pools(), []string{"default/configuration/cameras"}) })
 	require.Len(t, f.slice("cameras-8120fe").Spec.Devices, 2)
 	require.NoError(t, claims.Delete(t.Context(), "running", metav1.DeleteOptions{}))

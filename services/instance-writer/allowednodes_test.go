@@ -16,10 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube/kubetest"
 	configurationv1 "akri.sh/proto/akri/configuration/v1"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 )
@@ -104,15 +106,11 @@ func (a *allowedNodesTest) change() {
 }
 
 func (a *allowedNodesTest) label(n *hostileNode) {
-	a.eventually("label", func() bool {
-		node, err := a.nodeClient.In("").Get(context.Background(), n.name, metav1.GetOptions{})
-		require.NoError(a.T, err)
+	kubetest.Edit(a.T, a.nodeClient.In(""), n.name, func(node *corev1.Node) {
 		node.Labels = nil
 		if n.site != "" {
 			node.Labels = map[string]string{siteLabel: n.site}
 		}
-		_, err = a.nodeClient.In("").Update(context.Background(), node, metav1.UpdateOptions{})
-		return err == nil
 	})
 }
 

@@ -115,13 +115,7 @@ func (f *fixture) discover(handler, secret string) string {
 
 func (f *fixture) edit(change func(*akriv0.ConfigurationSpec)) {
 	f.Helper()
-	f.eventually("edit", func() bool {
-		latest, err := f.configurations.In(namespace).Get(context.Background(), f.configuration.Name, metav1.GetOptions{})
-		require.NoError(f, err)
-		change(&latest.Spec)
-		_, err = f.configurations.In(namespace).Update(context.Background(), latest, metav1.UpdateOptions{})
-		return err == nil
-	})
+	kubetest.Edit(f, f.configurations.In(namespace), f.configuration.Name, func(c *akriv0.Configuration) { change(&c.Spec) })
 }
 
 // secret creates or updates a Secret with the key k.

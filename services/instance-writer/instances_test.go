@@ -61,14 +61,7 @@ func TestLocalDevices(t *testing.T) {
 func TestCapacityFollowsTheConfiguration(t *testing.T) {
 	f := newFixture(t, 1, 1)
 	f.reportShared("foo", start(t, grace))
-	three := int32(3)
-	f.eventually("edit", func() bool {
-		latest, err := f.configurations.In(namespace).Get(t.Context(), f.configuration.Name, metav1.GetOptions{})
-		require.NoError(t, err)
-		latest.Spec.Capacity = &three
-		_, err = f.configurations.In(namespace).Update(t.Context(), latest, metav1.UpdateOptions{})
-		return err == nil
-	})
+	f.edit(func(spec *akriv0.ConfigurationSpec) { spec.Capacity = new(int32(3)) })
 	f.eventually("capacity", func() bool {
 		got := f.get(f.instanceName("foo")).Spec
 		return got.Capacity == 3 && len(got.DeviceUsage) == 3
@@ -81,16 +74,14 @@ func TestAdoptionAddsTheLabel(t *testing.T) {
 	old := start(t, grace)
 	f.reportShared("foo", old)
 	old.kill()
-	instance := f.get(f.instanceName("foo"))
-	instance.Labels = map[string]string{"room": "lab"}
-	_, err := f.instances.In(namespace).Update(t.Context(), instance, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	instance := f.instanceName("foo")
+	kubetest.Edit(t, f.instances.In(namespace), instance, func(i *akriv0.Instance) { i.Labels = map[string]string{"room": "lab"} })
 	upgraded := start(t, grace)
 	want := map[string]string{"room": "lab", akriv0.ConfigurationLabel: f.configuration.Name}
-	f.eventually("label", func() bool { return maps.Equal(f.get(instance.Name).Labels, want) })
-	labelled := f.get(instance.Name)
+	f.eventually("label", func() bool { return maps.Equal(f.get(instance).Labels, want) })
+	labelled := f.get(instance)
 	settle(t, upgraded)
-	require.Equal(t, labelled, f.get(instance.Name), "one write")
+	require.Equal(t, labelled, f.get(instance), "one write")
 }
 
 func TestDeletedConfiguration(t *testing.T) {
@@ -152,12 +143,8 @@ func (f *fixture) setReady(name string, ready corev1.ConditionStatus) {
 }
 
 func (f *fixture) setReadyAt(name string, ready corev1.ConditionStatus, transition time.Time) {
-	f.eventually("node status", func() bool {
-		node, err := f.nodeClient.In("").Get(f.Context(), name, metav1.GetOptions{})
-		require.NoError(f, err)
+	kubetest.EditStatus(f, f.nodeClient.In(""), name, func(node *corev1.Node) {
 		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(transition)}}
-		_, err = f.nodeClient.In("").UpdateStatus(f.Context(), node, metav1.UpdateOptions{})
-		return err == nil
 	})
 }
 
@@ -271,10 +258,10 @@ func TestMalformedSlot(t *testing.T) {
 	r := start(t, grace)
 	f.reportShared("foo", r)
 	name := f.instanceName("foo")
-	instance := f.get(name)
-	instance.Spec.DeviceUsage[name+"-0"] = "C:by-hand"
-	_, err := f.instances.In(namespace).Update(t.Context(), instance, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	setHolder := func(holder string) {
+		kubetest.Edit(t, f.instances.In(namespace), name, func(i *akriv0.Instance) { i.Spec.DeviceUsage[name+"-0"] = holder })
+	}
+	setHolder("C:by-hand")
 	readable := func() metav1.Condition {
 		return *meta.FindStatusCondition(f.status().Conditions, akriv0.ConditionSlotsReadable)
 	}
@@ -286,10 +273,7 @@ func TestMalformedSlot(t *testing.T) {
 	require.NoError(t, reserve(r, f.nodes[0], claim(name, 1)))
 	require.Equal(t, map[string]string{name + "-0": "C:by-hand", name + "-1": f.nodes[0]}, f.get(name).Spec.DeviceUsage)
 
-	instance = f.get(name)
-	instance.Spec.DeviceUsage[name+"-0"] = ""
-	_, err = f.instances.In(namespace).Update(t.Context(), instance, metav1.UpdateOptions{})
-	require.NoError(t, err)
+	setHolder("")
 	f.eventually("condition is True", func() bool { return readable().Status == metav1.ConditionTrue })
 	require.NoError(t, reserve(r, f.nodes[0], claim(name, 0)))
 }

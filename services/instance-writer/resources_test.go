@@ -16,6 +16,7 @@ import (
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
+	"akri.sh/libs/kube/kubetest"
 	instancev1 "akri.sh/proto/akri/instance/v1"
 	instancewriter "akri.sh/services/instance-writer"
 )
@@ -51,30 +52,24 @@ func startDecided(t *testing.T, nodes int) decided {
 
 func (d decided) record(resources string) {
 	d.Helper()
-	configMap, err := d.configMaps.Get(d.Context(), akriv0.ResourcesConfigMap, metav1.GetOptions{})
-	require.NoError(d, err)
-	configMap.Data = map[string]string{akriv0.ResourcesKey: resources}
-	_, err = d.configMaps.Update(d.Context(), configMap, metav1.UpdateOptions{})
-	require.NoError(d, err)
+	kubetest.Edit(d, d.configMaps, akriv0.ResourcesConfigMap, func(configMap *corev1.ConfigMap) {
+		configMap.Data = map[string]string{akriv0.ResourcesKey: resources}
+	})
 }
 
 func (d decided) label(node, value string) {
 	d.Helper()
-	current, err := d.nodeClient.In("").Get(d.Context(), node, metav1.GetOptions{})
-	require.NoError(d, err)
-	current.Labels = map[string]string{akriv0.ResourcesLabel: value}
-	_, err = d.nodeClient.In("").Update(d.Context(), current, metav1.UpdateOptions{})
-	require.NoError(d, err)
+	kubetest.Edit(d, d.nodeClient.In(""), node, func(current *corev1.Node) {
+		current.Labels = map[string]string{akriv0.ResourcesLabel: value}
+	})
 }
 
 // info sets the versions of the kubelet and of the runtime.
 func (d decided) info(node, kubelet, runtime string) {
 	d.Helper()
-	current, err := d.nodeClient.In("").Get(d.Context(), node, metav1.GetOptions{})
-	require.NoError(d, err)
-	current.Status.NodeInfo.KubeletVersion, current.Status.NodeInfo.ContainerRuntimeVersion = kubelet, runtime
-	_, err = d.nodeClient.In("").UpdateStatus(d.Context(), current, metav1.UpdateOptions{})
-	require.NoError(d, err)
+	kubetest.EditStatus(d, d.nodeClient.In(""), node, func(current *corev1.Node) {
+		current.Status.NodeInfo.KubeletVersion, current.Status.NodeInfo.ContainerRuntimeVersion = kubelet, runtime
+	})
 }
 
 // watch opens a stream of the node. The function returns the next message.

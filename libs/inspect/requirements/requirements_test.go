@@ -57,13 +57,12 @@ func newCluster(t *testing.T) cluster {
 // change changes a definition. The function returns its former spec.
 func (c cluster) change(name string, change func(*apiextensions.CustomResourceDefinitionSpec)) apiextensions.CustomResourceDefinitionSpec {
 	c.Helper()
-	crd, err := c.client.In("").Get(c.Context(), name, metav1.GetOptions{})
-	require.NoError(c, err)
-	former := crd.Spec.DeepCopy()
-	change(&crd.Spec)
-	_, err = c.client.In("").Update(c.Context(), crd, metav1.UpdateOptions{})
-	require.NoError(c, err)
-	return *former
+	var former apiextensions.CustomResourceDefinitionSpec
+	kubetest.Edit(c, c.client.In(""), name, func(crd *apiextensions.CustomResourceDefinition) {
+		crd.Spec.DeepCopyInto(&former)
+		change(&crd.Spec)
+	})
+	return former
 }
 
 // awaitStorage waits until the API server can list the objects of a definition.
