@@ -18,6 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/explain"
+	"akri.sh/libs/kube/kubetest"
 )
 
 // store creates a Configuration with fields that the Go types do not have.
@@ -54,6 +56,15 @@ func (e *testEnv) hasCondition(name, kind string, status metav1.ConditionStatus,
 func (e *testEnv) brokersRunning(status metav1.ConditionStatus, reason, text string) {
 	e.Helper()
 	e.hasCondition("echo", akriv0.ConditionBrokersRunning, status, reason, text)
+}
+
+// waitForVerdicts creates a Configuration without a broker and waits until the controller has
+// evaluated all verdicts again, and has seen all previous changes of Configurations.
+func (e *testEnv) waitForVerdicts(name string) {
+	e.Helper()
+	e.configuration(name, `{}`)
+	e.hasCondition(name, akriv0.ConditionBrokersWorking, metav1.ConditionUnknown, akriv0.ReasonNotNeeded, "")
+	e.waitForConfigurations()
 }
 
 // A spec that was stored without the webhook is reviewed with the message of the webhook.
@@ -96,6 +107,8 @@ func TestBrokersRunning(t *testing.T) {
 	e.brokersRunning(metav1.ConditionTrue, akriv0.ReasonAsExpected, "no device is found")
 	e.instance(c, "8120fe", 2, "node-a", "node-b")
 	e.brokersRunning(metav1.ConditionUnknown, akriv0.ReasonStarting, "0 of 2 brokers run")
+	e.bind("node-a", podOnA)
+	e.bind("node-b", podOnB)
 
 	e.block(podOnA, pulling("ImagePullBackOff", `Back-off pulling image "v1": ErrImagePull: v1: not found`))
 	const missing = "0 of 2 brokers run; " + podOnA + ": ErrImagePull: v1: not found; the kubelet tries again at least every 5m"
@@ -104,14 +117,16 @@ func TestBrokersRunning(t *testing.T) {
 	e.setPhase(corev1.PodRunning, podOnB)
 	e.brokersRunning(metav1.ConditionFalse, "ErrImagePull", "1 of 2 brokers run; ")
 
+	e.hasCondition("echo", akriv0.ConditionBrokersWorking, metav1.ConditionFalse, string(explain.Broken), "ErrImagePull: v1: not found")
+
 	// The same message in other words, and a new leader.
 	writes := e.conditionWrites()
 	e.block(podOnA, pulling("ErrImagePull", "v1: not found"))
-	e.waitForConfigurations()
+	e.waitForVerdicts("other-words")
 	require.NoError(t, stop())
 	require.Equal(t, writes, e.conditionWrites())
 	e.start()
-	e.waitForConfigurations()
+	e.waitForVerdicts("new-leader")
 	require.Zero(t, e.conditionWrites())
 	e.brokersRunning(metav1.ConditionFalse, "ErrImagePull", "1 of 2 brokers run; ")
 
@@ -212,20 +227,18 @@ func TestJobInCondition(t *testing.T) {
 	e.eventuallyNames(e.jobNames, "echo-8120fe-1-job")
 	end := func(name string, kinds ...batchv1.JobConditionType) {
 		t.Helper()
-		job, err := e.Jobs.In(e.namespace).Get(t.Context(), name, metav1.GetOptions{})
-		require.NoError(t, err)
-		now := metav1.Now()
-		job.Status.StartTime = &now
-		for _, kind := range kinds {
-			job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{
-				Type: kind, Status: corev1.ConditionTrue, Reason: "BackoffLimitExceeded", Message: "too many failures",
-			})
-		}
-		if kinds[len(kinds)-1] == batchv1.JobComplete {
-			job.Status.CompletionTime = &now
-		}
-		_, err = e.Jobs.In(e.namespace).UpdateStatus(t.Context(), job, metav1.UpdateOptions{})
-		require.NoError(t, err)
+		kubetest.EditStatus(t, e.Jobs.In(e.namespace), name, func(job *batchv1.Job) {
+			now := metav1.Now()
+			job.Status.StartTime = &now
+			for _, kind := range kinds {
+				job.Status.Conditions = append(job.Status.Conditions, batchv1.JobCondition{
+					Type: kind, Status: corev1.ConditionTrue, Reason: "BackoffLimitExceeded", Message: "too many failures",
+				})
+			}
+			if kinds[len(kinds)-1] == batchv1.JobComplete {
+				job.Status.CompletionTime = &now
+			}
+		})
 	}
 	end("echo-8120fe-1-job", batchv1.JobFailureTarget, batchv1.JobFailed)
 	e.brokersRunning(metav1.ConditionFalse, "BackoffLimitExceeded", "echo-8120fe-1-job: BackoffLimitExceeded: too many failures; it is not tried again")

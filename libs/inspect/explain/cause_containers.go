@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -69,8 +70,26 @@ func specOf(pod *corev1.Pod, status corev1.ContainerStatus) (container corev1.Co
 	return container
 }
 
+// backOff is the kubelet's message until it tries again to pull an image. It ends with the reason
+// and the message of the last attempt.
+var backOff = regexp.MustCompile(`(?s)^Back-off pulling image "(?:[^"\\]|\\.)*": ([A-Za-z]+): (.*)$`)
+
+// WhyWaiting returns why a container does not start. When an image cannot be pulled, the kubelet
+// alternates between the error of an attempt and a back-off. For both, it returns the error: a text
+// that changes with each attempt would be written to conditions each time.
+func WhyWaiting(waiting *corev1.ContainerStateWaiting) (reason, message string) {
+	if waiting.Reason != "ImagePullBackOff" {
+		return waiting.Reason, waiting.Message
+	}
+	if last := backOff.FindStringSubmatch(waiting.Message); last != nil {
+		return last[1], last[2]
+	}
+	return "ErrImagePull", waiting.Message // earlier kubelets do not repeat the error
+}
+
 func waitingText(status corev1.ContainerStatus) string {
-	return fmt.Sprintf("container %q: %s: %s", status.Name, status.State.Waiting.Reason, status.State.Waiting.Message)
+	reason, message := WhyWaiting(status.State.Waiting)
+	return fmt.Sprintf("container %q: %s: %s", status.Name, reason, message)
 }
 
 func imageNotPulled(pod *corev1.Pod, status corev1.ContainerStatus) Cause {

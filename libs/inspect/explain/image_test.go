@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,5 +63,25 @@ func TestWaitsForImage(t *testing.T) {
 			}
 			require.Equal(t, c.container, found)
 		})
+	}
+}
+
+// The kubelet states the error of an attempt to pull an image, and later the same error in the
+// message of the back-off, in the format of pkg/kubelet/images/image_manager.go.
+func TestBackOffIsTheErrorOfTheAttempt(t *testing.T) {
+	for _, image := range []string{"v1", "reg.example:5000/a/app@sha256:0123", `"quoted": ErrImagePull: `, `back\slash"`} {
+		for _, reason := range []string{"ErrImagePull", "RegistryUnavailable", "SignatureValidationFailed"} {
+			for _, message := range []string{"not found", `pull "v1": ErrImagePull: x: y`, "two\nlines", ""} {
+				backOff := fmt.Sprintf("Back-off pulling image %q: %s: %s", image, reason, message)
+				for _, waiting := range []corev1.ContainerStateWaiting{{Reason: reason, Message: message}, {Reason: "ImagePullBackOff", Message: backOff}} {
+					gotReason, gotMessage := explain.WhyWaiting(&waiting)
+					require.Equal(t, []string{reason, message}, []string{gotReason, gotMessage}, backOff)
+				}
+			}
+		}
+	}
+	for _, message := range []string{"", `Back-off pulling image "v1"`} { // of earlier kubelets
+		reason, same := explain.WhyWaiting(&corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: message})
+		require.Equal(t, []string{"ErrImagePull", message}, []string{reason, same})
 	}
 }

@@ -49,7 +49,6 @@ const (
 	retryByScheduler = "the scheduler tries again when a node or a Pod changes"
 	noRetry          = "it is not tried again: delete the Job to run it again"
 
-	reasonImagePull = "ErrImagePull"
 	reasonCrashLoop = "CrashLoopBackOff"
 
 	maxCause  = 512
@@ -121,22 +120,14 @@ func isCrashLoop(c corev1.ContainerStatus) bool {
 	return c.State.Waiting != nil && c.State.Waiting.Reason == reasonCrashLoop
 }
 
-// waitsFor sets the cause. The reasons and messages of the attempts to pull an image, and of the
-// restarts of a container, alternate; the cause must not.
+// waitsFor sets the cause. The reasons and messages of the restarts of a container alternate; the
+// cause must not.
 func (b *broker) waitsFor(container *corev1.ContainerStatus) {
-	waiting := container.State.Waiting
-	switch waiting.Reason {
-	case reasonCrashLoop:
-		b.fail(reasonCrashLoop, endMessage(container), retryByKubelet)
-	case "ImagePullBackOff":
-		_, message, found := strings.Cut(waiting.Message, reasonImagePull+": ")
-		if !found {
-			message = waiting.Message
-		}
-		b.fail(reasonImagePull, message, retryByKubelet)
-	default:
-		b.fail(waiting.Reason, waiting.Message, retryByKubelet)
+	reason, message := explain.WhyWaiting(container.State.Waiting)
+	if reason == reasonCrashLoop {
+		message = endMessage(container)
 	}
+	b.fail(reason, message, retryByKubelet)
 }
 
 // terminated returns a container that has ended, or nil.
