@@ -183,7 +183,7 @@ test-forms:
 test-attacks:
 	cd integration && AKRI_E2E_DIR=/tmp/akri-e2e-forms $(e2e) -v -run '^TestAttacks$$'
 test-parts:
-	cd integration && go test -p 2 -count=1 -timeout 40m $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$' -e '/integration/soak$$')
+	cd integration && go test -p 3 -count=1 -timeout 40m $$(go list ./... | grep -v -e '/integration/devices$$' -e '/integration/e2e$$' -e '/integration/soak$$')
 # One part of test-vm: each device, without a cluster.
 test-devices: test-prerequisites
 	@tools/prerequisites.sh vm
