@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/kube/kubetest"
 	dracontroller "akri.sh/services/dra-controller"
 )
 
@@ -34,13 +35,11 @@ func (f *fixture) addClaim(name, driver string) {
 		}}},
 	})
 	f.Cleanup(func() { require.NoError(f, claims.Delete(context.Background(), name, metav1.DeleteOptions{})) })
-	claim, err := claims.Get(f.Context(), name, metav1.GetOptions{})
-	require.NoError(f, err)
-	claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
-		{Request: "camera", Driver: driver, Pool: "default/node/a", Device: "cameras-8120fe"},
-	}}}
-	_, err = claims.UpdateStatus(f.Context(), claim, metav1.UpdateOptions{})
-	require.NoError(f, err)
+	kubetest.EditStatus(f, claims, name, func(claim *resourcev1.ResourceClaim) {
+		claim.Status.Allocation = &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+			{Request: "camera", Driver: driver, Pool: "default/node/a", Device: "cameras-8120fe"},
+		}}}
+	})
 }
 
 // addPod creates a Pod on a node with a status, as the scheduler and the kubelet do.
@@ -57,12 +56,7 @@ func (f *fixture) addPod(pod *corev1.Pod, status corev1.PodStatus) {
 
 func (f *fixture) setStatus(name string, status corev1.PodStatus) {
 	f.Helper()
-	pods := f.clientset.CoreV1().Pods(namespace)
-	pod, err := pods.Get(f.Context(), name, metav1.GetOptions{})
-	require.NoError(f, err)
-	pod.Status = status
-	_, err = pods.UpdateStatus(f.Context(), pod, metav1.UpdateOptions{})
-	require.NoError(f, err)
+	kubetest.EditStatus(f, f.clientset.CoreV1().Pods(namespace), name, func(pod *corev1.Pod) { pod.Status = status })
 }
 
 // addPlugin creates a Pod of dra-kubelet-plugin that is ready since the time.

@@ -241,12 +241,9 @@ func (c *cluster) awaitRecord(resources, reason string) map[string]string {
 
 func (c *cluster) setRecord(data map[string]string) {
 	c.Helper()
-	configMaps := c.clientset.CoreV1().ConfigMaps("default")
-	configMap, err := configMaps.Get(c.Context(), akriv0.ResourcesConfigMap, metav1.GetOptions{})
-	require.NoError(c, err)
-	configMap.Data = data
-	_, err = configMaps.Update(c.Context(), configMap, metav1.UpdateOptions{})
-	require.NoError(c, err)
+	kubetest.Edit(c, c.clientset.CoreV1().ConfigMaps("default"), akriv0.ResourcesConfigMap, func(configMap *corev1.ConfigMap) {
+		configMap.Data = data
+	})
 }
 
 // During an upgrade the API servers differ. Nothing is decided until they agree.
