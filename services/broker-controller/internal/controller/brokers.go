@@ -104,6 +104,7 @@ func (b *broker) ofContainers(pod *corev1.Pod, containers []corev1.ContainerStat
 		}
 		return
 	}
+
 	message := "the Pod is pending; see its Events"
 	if container := explain.WaitsForImage(pod); container != nil {
 		message = explain.WaitingForImage(container) + "; see the Events of the Pod"
@@ -168,6 +169,7 @@ func stateOfJob(job *batchv1.Job, pods []*corev1.Pod) broker {
 			return b
 		}
 	}
+
 	retried := false
 	for _, pod := range pods {
 		switch owner := metav1.GetControllerOf(pod); {
@@ -195,6 +197,7 @@ func brokersRunning(brokers []broker) metav1.Condition {
 			causes = addCause(causes, b)
 		}
 	}
+
 	condition.Message = fmt.Sprintf("%d of %d brokers run", count[running], len(brokers))
 	if count[completed] > 0 {
 		condition.Message += fmt.Sprintf(", %d completed", count[completed])
