@@ -286,7 +286,7 @@ func alertsOfIncidents(t *testing.T) {
 	pod := ownPod("e2e-alerts", instance)
 	apply(t, pod)
 	p.awaitFiring(t, "AkriSlotsUsedUp", labels)
-	// An increase is seen only after a sample before it.
+	// The alert needs a sample from before the increase.
 	p.awaitSeries(t, `{__name__=~"akri_(dra_)?lost_slots_total",result="taken",`+onInstance+`} >= 0`, true)
 	recordHolder(t, instance, akri.Cluster.Nodes()[1].Name())
 	p.awaitFiring(t, "AkriSlotsTaken", onInstance)

@@ -35,7 +35,8 @@ func causeOfWaiting(reason string) CauseID {
 	switch reason {
 	case "", "ContainerCreating", "PodInitializing":
 		return ""
-	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable":
+	case "ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError", "RegistryUnavailable",
+		"SignatureValidationFailed":
 		return ImageNotPulled
 	case "CrashLoopBackOff":
 		return CrashLoop
@@ -84,7 +85,7 @@ func WhyWaiting(waiting *corev1.ContainerStateWaiting) (reason, message string) 
 	if last := backOff.FindStringSubmatch(waiting.Message); last != nil {
 		return last[1], last[2]
 	}
-	return "ErrImagePull", waiting.Message // earlier kubelets do not repeat the error
+	return "ErrImagePull", waiting.Message // the kubelet does not always repeat the error
 }
 
 func waitingText(status corev1.ContainerStatus) string {

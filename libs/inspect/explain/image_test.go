@@ -2,6 +2,7 @@ package explain_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,8 +81,27 @@ func TestBackOffIsTheErrorOfTheAttempt(t *testing.T) {
 			}
 		}
 	}
-	for _, message := range []string{"", `Back-off pulling image "v1"`} { // of earlier kubelets
+	for _, message := range []string{"", `Back-off pulling image "v1"`} { // without the error
 		reason, same := explain.WhyWaiting(&corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: message})
 		require.Equal(t, []string{"ErrImagePull", message}, []string{reason, same})
+	}
+}
+
+// The verdict, with its cause and remedies, does not alternate either.
+func TestVerdictDuringBackOffIsThatOfTheAttempt(t *testing.T) {
+	for _, reason := range []string{"ErrImagePull", "RegistryUnavailable", "SignatureValidationFailed"} {
+		verdicts := func(waiting corev1.ContainerStateWaiting) []explain.Verdict {
+			s := load(t, "image")
+			i := slices.IndexFunc(s.Pods, func(pod corev1.Pod) bool { return pod.Name == "node-a-camera-8120fe-pod" })
+			s.Pods[i].Status.ContainerStatuses[0].State.Waiting = &waiting
+			return explain.Verdicts(s)
+		}
+		attempt := verdicts(corev1.ContainerStateWaiting{Reason: reason, Message: "x"})
+		require.True(t, slices.ContainsFunc(attempt, func(v explain.Verdict) bool {
+			return len(v.Causes) > 0 && v.Causes[0].ID == explain.ImageNotPulled
+		}), reason)
+		require.Equal(t, attempt, verdicts(corev1.ContainerStateWaiting{
+			Reason: "ImagePullBackOff", Message: `Back-off pulling image "v1": ` + reason + ": x",
+		}))
 	}
 }
