@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"errors"
-	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,30 +29,14 @@ func decidedAgent() form {
 	return form{values: []string{withAgent}, services: []string{"agent"}, decided: true}
 }
 
-// TestAuto lets the cluster decide how Pods get devices, and moves a node, with AKRI_E2E_AGENT on
-// the agent.
-func TestAuto(t *testing.T) {
-	selectForm(decided())
-	if os.Getenv("AKRI_E2E_AGENT") != "" {
-		selectForm(decidedAgent())
-	}
-	inOrder(t,
-		keptForms,
-		decidedCluster,
-		movedNode,
-		uninstallDRA,
-	)
-}
-
 // keptForms upgrades installations with device plugins and, with AKRI_E2E_LONG, with Dynamic
-// Resource Allocation. Each keeps what it has, and its brokers run on. Then it installs Akri again.
+// Resource Allocation. Each keeps what it has, and its brokers run on.
 func keptForms(t *testing.T) {
 	t.Run(akriv0.ResourcesDevicePlugin, func(t *testing.T) { keptForm(t, akriv0.ResourcesDevicePlugin) })
 	t.Run(akriv0.ResourcesDRA, func(t *testing.T) {
 		onlyLong(t, "installs and uninstalls Akri again")
 		keptForm(t, akriv0.ResourcesDRA)
 	})
-	require.NoError(t, akri.Install(t.Context()))
 }
 
 func keptForm(t *testing.T, resources string) {

@@ -33,17 +33,12 @@ func dynamic() form {
 	}
 }
 
-// dynamicAgent is the form with Dynamic Resource Allocation in the agent.
-func dynamicAgent() form {
-	return form{values: append(dynamic().values, withAgent), services: []string{"agent"}}
-}
-
-// TestDRA runs scenarios with Dynamic Resource Allocation on an installation of its own, with
-// AKRI_E2E_AGENT on the agent.
+// TestDRA runs scenarios with Dynamic Resource Allocation, which the cluster decides for, on an
+// installation of its own, with AKRI_E2E_AGENT on the agent.
 func TestDRA(t *testing.T) {
-	selectForm(dynamic())
+	selectForm(decided())
 	if os.Getenv("AKRI_E2E_AGENT") != "" {
-		selectForm(dynamicAgent())
+		selectForm(decidedAgent())
 	}
 	require.NoError(t, akri.Install(t.Context()))
 	// The longest start first.
@@ -81,9 +76,11 @@ func TestDRA(t *testing.T) {
 		randomFailures,
 
 		// Changes of the installation.
-		bothForms,
+		decidedCluster,
 		movedNode,
+		bothForms,
 		uninstallDRA,
+		keptForms,
 	)
 }
 
@@ -410,9 +407,15 @@ func claimFiles(t *testing.T, node cluster.Node) (files []string) {
 	return files
 }
 
-// bothForms uses a device on a node with device plugins and on another one at the same time. The
-// slots of both forms together never exceed the capacity.
+// bothForms sets Dynamic Resource Allocation instead of the decision, so that device-plugin-host
+// runs only on nodes with the label. It uses a device on such a node and on another one at the same
+// time. The slots of both forms together never exceed the capacity.
 func bothForms(t *testing.T) {
+	form, values := selected, akri.Values
+	t.Cleanup(func() { selected, akri.Values = form, values })
+	selected.decided, akri.Values = false, slices.Concat(akri.Values, dynamic().values)
+	require.NoError(t, akri.Install(t.Context()))
+
 	const instance = "e2e-forms-8120fe"
 	nodes := akri.Cluster.Nodes()
 	setResources(t, nodes[1], akriv0.ResourcesDevicePlugin)

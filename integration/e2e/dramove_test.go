@@ -20,9 +20,6 @@ import (
 // keep running and keep their slots, also when the kubelet or a container restarts. The slots are
 // free when the Pods end. The slots of both forms never exceed the capacity.
 func movedNode(t *testing.T) {
-	if !selected.decided {
-		onlyLong(t, "TestAuto moves a node, too")
-	}
 	const instance, initialized = "e2e-moves-8120fe", "e2e-moves-init-8120fe"
 	node, other := akri.Cluster.Nodes()[1], akri.Cluster.Nodes()[0]
 	setResources(t, node, akriv0.ResourcesDevicePlugin)
