@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -94,19 +95,59 @@ func logIn(t *testing.T, address, account, next string) consolePage {
 }
 
 // forward forwards a port of the machine to an object until the end of the test. It returns the
-// address.
+// address. kubectl ends when one of the connections fails, such as one that the Pod has reset, so
+// it is started again.
 func forward(t *testing.T, namespace, object, port string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	command := exec.CommandContext(ctx, filepath.Join(akri.Bin(), "kubectl"), "port-forward", "--namespace", namespace, object, ":"+port)
-	command.Env = append(os.Environ(), "KUBECONFIG="+akri.Cluster.Kubeconfig())
-	output, err := command.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, command.Start())
-	t.Cleanup(func() { cancel(); _ = command.Wait() })
-	line, err := bufio.NewReader(output).ReadString('\n')
-	require.NoError(t, err)
-	_, rest, found := strings.Cut(line, "Forwarding from ")
-	require.True(t, found, line)
-	return strings.Fields(rest)[0]
+	addresses, ended := make(chan string, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer close(addresses)
+		local := ""
+		for forwards := true; forwards && ctx.Err() == nil; {
+			forwards = false
+			for line := range forwarding(ctx, t, namespace, object, local+":"+port) {
+				_, rest, found := strings.Cut(line, "Forwarding from 127.0.0.1:")
+				if !found {
+					continue
+				}
+				forwards = true
+				if local == "" {
+					local = strings.Fields(rest)[0]
+					addresses <- "127.0.0.1:" + local
+				}
+			}
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+
+	address, forwards := <-addresses
+	require.True(t, forwards, "kubectl port-forward to %s", object)
+	return address
+}
+
+// forwarding runs kubectl port-forward and yields the lines that it prints, one for each
+// connection.
+func forwarding(ctx context.Context, t *testing.T, namespace, object, ports string) iter.Seq[string] {
+	t.Helper()
+	return func(yield func(string) bool) {
+		command := exec.CommandContext(ctx, filepath.Join(akri.Bin(), "kubectl"), "port-forward", "--namespace", namespace, object, ports)
+		command.Env = append(os.Environ(), "KUBECONFIG="+akri.Cluster.Kubeconfig())
+		var message strings.Builder
+		command.Stderr = &message
+		output, err := command.StdoutPipe()
+		if err == nil {
+			err = command.Start()
+		}
+		if err != nil {
+			t.Errorf("start kubectl port-forward: %v", err)
+			return
+		}
+		for lines := bufio.NewScanner(output); lines.Scan() && yield(lines.Text()); {
+		}
+		if err := command.Wait(); ctx.Err() == nil {
+			t.Logf("kubectl port-forward to %s has ended: %v: %s", object, err, message.String())
+		}
+	}
 }
