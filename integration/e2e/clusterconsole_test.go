@@ -95,8 +95,8 @@ func logIn(t *testing.T, address, account, next string) consolePage {
 }
 
 // forward forwards a port of the machine to an object until the end of the test. It returns the
-// address. kubectl ends when one of the connections fails, such as one that the Pod has reset, so
-// it is started again.
+// address. kubectl ends when one of the connections fails, such as one that the Pod has reset
+// (issue 111825 of Kubernetes), so it is started again.
 func forward(t *testing.T, namespace, object, port string) string {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
