@@ -48,11 +48,7 @@ type hotPlug struct {
 func (b *bench) hotPlug(ctx context.Context) (*hotPlug, error) {
 	result := &hotPlug{}
 	return result, b.plugRounds(ctx, configuration, b.Rounds, func(ctx context.Context, uevents *devices.UeventSocket, round int) error {
-		err := b.round(ctx, uevents, result, round > 0)
-		if err == nil {
-			b.progress("hot-plug round %d of %d", round+1, b.Rounds)
-		}
-		return err
+		return b.round(ctx, uevents, result, round > 0)
 	})
 }
 
@@ -77,6 +73,7 @@ func (b *bench) plugRounds(
 		if err != nil {
 			return fmt.Errorf("round %d: %w", round, err)
 		}
+		b.progress("plugged in: round %d of %d", round+1, rounds)
 	}
 	return b.mesh.DeleteText(ctx, configuration)
 }
