@@ -26,6 +26,7 @@ import (
 const (
 	burstName    = "burst"
 	burstSize    = 1000
+	burstNode    = "node-a"
 	burstTimeout = 5 * time.Minute
 	// parallelRequests is the limit for creating the burst and for simulating the kubelets.
 	parallelRequests = 8
@@ -80,8 +81,15 @@ func (b *bench) burst(ctx context.Context) (result *burst, err error) {
 	}
 	result.pods = time.Since(start)
 
+	pods, err := clients.Kubernetes.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "controller=akri.sh"})
+	if err != nil {
+		return nil, fmt.Errorf("list Pods: %w", err)
+	}
+	if err := bindPods(ctx, clients, pods.Items); err != nil {
+		return nil, err
+	}
 	start = time.Now()
-	if err := setPodsRunning(ctx, clients); err != nil {
+	if err := setPodsReady(ctx, clients, pods.Items); err != nil {
 		return nil, err
 	}
 	result.services = time.Since(start)
@@ -179,14 +187,31 @@ func benchInstance(owner *akriv0.Configuration, i int) *akriv0.Instance {
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, akriv0.GroupVersion.WithKind("Configuration"))},
 		},
 		Spec: akriv0.InstanceSpec{
-			ConfigurationName: owner.Name, CDIName: akriv0.CDIName(owner.Name, digest), Capacity: 1, Nodes: []string{"node-a"},
+			ConfigurationName: owner.Name, CDIName: akriv0.CDIName(owner.Name, digest), Capacity: 1, Nodes: []string{burstNode},
 			DeviceUsage: map[string]string{name + "-0": ""}, BrokerProperties: map[string]string{"DEBUG_ECHO_DESCRIPTION": digest},
 		},
 	}
 }
 
-// setPodsRunning sets all Pods to Running, as kubelets do, and waits until each has its Service.
-func setPodsRunning(ctx context.Context, c mesh.Clients) error {
+// bindPods binds the Pods to their node, as the scheduler does. A broker that the scheduler ignores
+// would get a verdict in the idle minute.
+func bindPods(ctx context.Context, c mesh.Clients, pods []corev1.Pod) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelRequests)
+	for _, pod := range pods {
+		group.Go(func() error {
+			return c.Kubernetes.CoreV1().Pods(namespace).Bind(ctx, &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Name: pod.Name, Namespace: namespace},
+				Target:     corev1.ObjectReference{Kind: "Node", Name: burstNode},
+			}, metav1.CreateOptions{})
+		})
+	}
+	return group.Wait()
+}
+
+// setPodsReady sets the Pods to Running and ready, as kubelets do, and waits until each has its
+// Service.
+func setPodsReady(ctx context.Context, c mesh.Clients, pods []corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, burstTimeout)
 	defer cancel()
 	services, err := c.Kubernetes.CoreV1().Services(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "controller=akri.sh"})
@@ -195,17 +220,12 @@ func setPodsRunning(ctx context.Context, c mesh.Clients) error {
 	}
 	defer services.Stop()
 
-	pods, err := c.Kubernetes.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: mesh.ConfigurationLabel + "=" + burstName})
-	if err != nil {
-		return fmt.Errorf("list Pods: %w", err)
-	}
-
 	var group errgroup.Group
 	group.SetLimit(parallelRequests)
-	group.Go(func() error { return awaitAdded(ctx, services, len(pods.Items)+1) }) // and the Service of the Configuration
-	for _, pod := range pods.Items {
+	group.Go(func() error { return awaitAdded(ctx, services, len(pods)+2) }) // and those of both Configurations
+	for _, pod := range pods {
 		group.Go(func() error {
-			patch := []byte(`{"status":{"phase":"Running","startTime":"2026-01-01T00:00:00Z"}}`)
+			patch := []byte(`{"status":{"phase":"Running","startTime":"2026-01-01T00:00:00Z","conditions":[{"type":"Ready","status":"True"}]}}`)
 			_, err := c.Kubernetes.CoreV1().Pods(namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 			return err
 		})
