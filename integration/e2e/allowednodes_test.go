@@ -8,9 +8,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+
+	"akri.sh/integration/mesh"
 )
 
 const zoneLabel = akriv0.NodeRestrictionPrefix + "e2e-zone"
@@ -34,7 +37,13 @@ func allowedNodes(t *testing.T) {
 			}
 			return nil
 		})
-		require.Equal(t, node, awaitBrokers(t, "default", "e2e-nodes", 1)[0].Spec.NodeName)
+		// For a moment the broker of the previous node is the only one.
+		awaitObjects(t, "the only broker on "+node, akri.Kubernetes.CoreV1().Pods("default"), ofConfiguration("e2e-nodes"), func(pods []corev1.Pod) error {
+			if len(pods) != 1 || pods[0].Spec.NodeName != node || !mesh.Ready(&pods[0]) {
+				return fmt.Errorf("%d brokers", len(pods))
+			}
+			return nil
+		})
 	}
 
 	allow("names: [node-b]", "")
