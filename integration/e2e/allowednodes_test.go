@@ -37,10 +37,13 @@ func allowedNodes(t *testing.T) {
 			}
 			return nil
 		})
-		// For a moment the broker of the previous node is the only one.
+		// The broker of the previous node is the only one until broker-controller replaces it.
 		awaitObjects(t, "the only broker on "+node, akri.Kubernetes.CoreV1().Pods("default"), ofConfiguration("e2e-nodes"), func(pods []corev1.Pod) error {
-			if len(pods) != 1 || pods[0].Spec.NodeName != node || !mesh.Ready(&pods[0]) {
+			if len(pods) != 1 {
 				return fmt.Errorf("%d brokers", len(pods))
+			}
+			if ready := mesh.Ready(&pods[0]); pods[0].Spec.NodeName != node || !ready {
+				return fmt.Errorf("the broker is on %q, ready: %t", pods[0].Spec.NodeName, ready)
 			}
 			return nil
 		})
