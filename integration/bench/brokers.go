@@ -28,7 +28,10 @@ const (
 	burstSize    = 1000
 	burstNode    = "node-a"
 	burstTimeout = 5 * time.Minute
-	// parallelRequests is the limit for creating the burst and for simulating the kubelets.
+	// ofController selects the Pods and Services of broker-controller.
+	ofController = "controller=akri.sh"
+	// parallelRequests is the limit for creating the burst and for simulating the scheduler and the
+	// kubelets.
 	parallelRequests = 8
 )
 
@@ -81,13 +84,14 @@ func (b *bench) burst(ctx context.Context) (result *burst, err error) {
 	}
 	result.pods = time.Since(start)
 
-	pods, err := clients.Kubernetes.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "controller=akri.sh"})
+	pods, err := clients.Kubernetes.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: ofController})
 	if err != nil {
 		return nil, fmt.Errorf("list Pods: %w", err)
 	}
 	if err := bindPods(ctx, clients, pods.Items); err != nil {
 		return nil, err
 	}
+
 	start = time.Now()
 	if err := setPodsReady(ctx, clients, pods.Items); err != nil {
 		return nil, err
@@ -193,10 +197,10 @@ func benchInstance(owner *akriv0.Configuration, i int) *akriv0.Instance {
 	}
 }
 
-// bindPods binds the Pods to their node, as the scheduler does. A broker that the scheduler ignores
-// would get a verdict in the idle minute.
+// bindPods binds the Pods to their node, as the scheduler does. After a minute without it, the
+// conditions of their Configurations would state that the scheduler has not decided.
 func bindPods(ctx context.Context, c mesh.Clients, pods []corev1.Pod) error {
-	group, ctx := errgroup.WithContext(ctx)
+	var group errgroup.Group
 	group.SetLimit(parallelRequests)
 	for _, pod := range pods {
 		group.Go(func() error {
@@ -214,7 +218,7 @@ func bindPods(ctx context.Context, c mesh.Clients, pods []corev1.Pod) error {
 func setPodsReady(ctx context.Context, c mesh.Clients, pods []corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, burstTimeout)
 	defer cancel()
-	services, err := c.Kubernetes.CoreV1().Services(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: "controller=akri.sh"})
+	services, err := c.Kubernetes.CoreV1().Services(namespace).Watch(ctx, metav1.ListOptions{LabelSelector: ofController})
 	if err != nil {
 		return fmt.Errorf("watch Services: %w", err)
 	}
