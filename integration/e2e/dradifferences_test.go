@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -22,6 +23,18 @@ kind: ResourceQuota
 metadata: {name: one, namespace: `+namespace+`}
 spec: {hard: {requests.akri.sh/e2e-devices: "1"}}
 `)
+	// kube-controller-manager counts after the Pod exists or is deleted, and the API server refuses
+	// Pods by that count.
+	awaitNothingUsed := func() {
+		awaitObject(t, "the quota to be unused", akri.Kubernetes.CoreV1().ResourceQuotas(namespace), "one", func(quota *corev1.ResourceQuota) error {
+			if used, counted := quota.Status.Used["requests.akri.sh/e2e-devices"]; !counted || !used.IsZero() {
+				return fmt.Errorf("status.used is %v", quota.Status.Used)
+			}
+			return nil
+		})
+	}
+
+	awaitNothingUsed()
 	first, second := podIn(namespace, "first"), podIn(namespace, "second")
 	apply(t, first)
 	awaitReadyPod(t, namespace, "first")
@@ -30,6 +43,7 @@ spec: {hard: {requests.akri.sh/e2e-devices: "1"}}
 	require.ErrorContains(t, err, "exceeded quota: one")
 
 	require.NoError(t, akri.DeleteText(t.Context(), first))
+	awaitNothingUsed()
 	apply(t, second)
 	awaitReadyPod(t, namespace, "second")
 }
