@@ -208,7 +208,7 @@ func (b *bench) useOnce(ctx context.Context, uevents *devices.UeventSocket) (too
 // each took.
 func (b *bench) awaitOnEachNode(ctx context.Context, variable string, began time.Time) (took []time.Duration, err error) {
 	running, nodes := map[string]bool{}, b.mesh.Cluster.Nodes()
-	err = cluster.Wait(ctx, containersInterval, func() error {
+	check := func() error {
 		for _, node := range nodes {
 			if !running[node.Name()] && len(containersWith(node, variable)) > 0 {
 				running[node.Name()] = true
@@ -219,7 +219,8 @@ func (b *bench) awaitOnEachNode(ctx context.Context, variable string, began time
 			return fmt.Errorf("containers run on %d of %d nodes", len(running), len(nodes))
 		}
 		return nil
-	})
+	}
+	err = b.explained(ctx, func() error { return cluster.Wait(ctx, containersInterval, check) })
 	return took, err
 }
 

@@ -12,7 +12,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -253,6 +255,22 @@ func Down(ctx context.Context, dir string) error {
 
 // Nodes returns the nodes on this machine, in the order of Config.Nodes.
 func (c *Cluster) Nodes() []Node { return slices.Clone(c.nodes) }
+
+// WriteLogs writes the last lines of the logs of the control plane and the nodes. An existing
+// cluster of a kubeconfig has none on this machine.
+func (c *Cluster) WriteLogs(w io.Writer, lines int) error {
+	if c.machine == nil {
+		return nil
+	}
+	logs, err := filepath.Glob(c.log("*"))
+	if err != nil {
+		return fmt.Errorf("list logs: %w", err)
+	}
+	for _, log := range logs {
+		fmt.Fprintf(w, "\nthe end of %s\n%s\n", filepath.Base(log), tail(log, lines))
+	}
+	return nil
+}
 
 // Node returns the node of that name.
 func (c *Cluster) Node(name string) (Node, error) {

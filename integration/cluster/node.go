@@ -46,11 +46,6 @@ func (n Node) AkriDir() string { return n.Path("/var/lib/akri") }
 // RunDir is the machine's path of the node's /run/akri.
 func (n Node) RunDir() string { return n.Path("/run/akri") }
 
-// ProxyLog returns the last lines of the log of the node's kube-proxy.
-func (n Node) ProxyLog(lines int) string {
-	return tail(n.cluster.log(n.daemon("kube-proxy").name), lines)
-}
-
 // Command returns a command that runs on the node: in its namespaces, with the cluster's binaries
 // in PATH. It is killed when the node is stopped. Command fails if the node is stopped.
 func (n Node) Command(ctx context.Context, name string, args ...string) (*exec.Cmd, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,20 +73,9 @@ func within(t *testing.T, limit time.Duration, wait func(context.Context) error)
 // logState logs the objects, events and logs of the cluster.
 func logState(t *testing.T) {
 	t.Helper()
-	for _, arguments := range [][]string{
-		{"get", "akric,akrii,pods,services", "--all-namespaces"},
-		{"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"}, // kubectl sorts only one kind
-		{"get", "akric,akrii", "--all-namespaces", "-o", "yaml"},
-		{"get", "resourceclaims,resourceslices", "--all-namespaces", "-o", "yaml"}, // unknown to earlier versions of Kubernetes
-		{"describe", "nodes"},
-		{"logs", "--namespace", mesh.Namespace, "--selector", "app.kubernetes.io/part-of=akri", "--prefix", "--tail=30", "--max-log-requests=50"},
-	} {
-		output, err := akri.Kubectl(t.Context(), "", arguments...)
-		t.Logf("kubectl %v (%v)\n%s", arguments, err, output)
-	}
-	for _, node := range akri.Cluster.Nodes() {
-		t.Logf("the end of kube-proxy's log on %s\n%s", node.Name(), node.ProxyLog(30))
-	}
+	var state strings.Builder
+	akri.WriteState(t.Context(), &state, 30)
+	t.Log(state.String())
 }
 
 func instances(t *testing.T, namespace, configuration string) []akriv0.Instance {

@@ -3,7 +3,9 @@ package mesh
 import (
 	"context"
 	"fmt"
+	"io"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,4 +125,27 @@ func Ready(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
+}
+
+// WriteState writes the objects and Events of the cluster, and the last lines of all logs, for the
+// person who looks for the cause of a failure. What cannot be read is an error in the text.
+func (m *Mesh) WriteState(ctx context.Context, w io.Writer, lines int) {
+	for _, arguments := range [][]string{
+		{"get", "akric,akrii,pods,services", "--all-namespaces"},
+		{"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"}, // kubectl sorts only one kind
+		{"get", "akric,akrii", "--all-namespaces", "-o", "yaml"},
+		{"get", "resourceclaims,resourceslices", "--all-namespaces", "-o", "yaml"}, // unknown to earlier versions of Kubernetes
+		{"describe", "nodes"},
+		{
+			"logs", "--namespace", Namespace, "--selector", "app.kubernetes.io/part-of=akri", "--prefix", "--all-containers",
+			"--tail=" + strconv.Itoa(lines), "--max-log-requests=100",
+		},
+	} {
+		output, err := m.Kubectl(ctx, "", arguments...)
+		fmt.Fprintf(w, "\nkubectl %v (%v)\n%s\n", arguments, err, output)
+	}
+
+	if err := m.Cluster.WriteLogs(w, lines); err != nil {
+		fmt.Fprintln(w, err)
+	}
 }
