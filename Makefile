@@ -237,6 +237,7 @@ test-long: root test-prerequisites images binaries $(BIN)/kubectl-akri test-agen
 	cd integration && AKRI_E2E_MOVE=1 go test -count=1 -timeout 20m -v -run TestMove ./e2e
 	cd integration && AKRI_SOAK=5m go test -count=1 -timeout 20m -v -run TestSoak ./soak
 	cd integration && AKRI_CHURN=10m go test -count=1 -timeout 20m -v -run TestChurn ./simulation
+	cd integration && AKRI_CYCLES=10m go test -count=1 -timeout 20m -v -run TestCycles ./simulation
 	cd integration && AKRI_ONVIF_CAMERAS=1000 go test -count=1 -v -run Many ./devices/onvif
 	cd integration && AKRI_CAMERAS=10m go test -count=1 -timeout 20m -v -run TestPage ./devices/rtsp
 	$(MAKE) $(BIN)/akri-image $(BIN)/akri-cluster $(BIN)/akri-demo

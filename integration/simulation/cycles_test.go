@@ -1,0 +1,214 @@
+package simulation_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	akriv0 "akri.sh/libs/apis/akri/v0"
+
+	"akri.sh/integration/cluster"
+	"akri.sh/integration/mesh"
+	"akri.sh/integration/process"
+	"akri.sh/integration/simulation"
+)
+
+const (
+	cycleNodes, cycleReplicas = 6, 2
+	cyclePause                = 100 * time.Millisecond
+	cycleTermination          = 500 * time.Millisecond // at most, of a broker
+	cycleDefault              = 10 * time.Second
+	// cycleLimit is below the 30 s of each timer with which a service corrects what it has missed:
+	// a step that takes longer has waited for one.
+	cycleLimit = 20 * time.Second
+)
+
+// cycles plugs a device in and out on each node, over and over.
+type cycles struct {
+	*simulation.Environment
+	configuration *akriv0.Configuration
+	terminating   errgroup.Group
+
+	mu    sync.Mutex
+	steps map[string][]time.Duration
+}
+
+// TestCycles checks that an Instance, its broker and its device for the scheduler follow each
+// change of a device, and that no service misses one. The next Instance and its broker have the
+// names of the previous ones, of which the broker may still terminate. AKRI_CYCLES sets the
+// duration.
+func TestCycles(t *testing.T) {
+	duration := cycleDefault
+	if text := os.Getenv("AKRI_CYCLES"); text != "" {
+		var err error
+		duration, err = time.ParseDuration(text)
+		require.NoError(t, err)
+	}
+	c := newCycles(t)
+
+	ctx, stop := context.WithTimeout(t.Context(), duration)
+	defer stop()
+	var group errgroup.Group
+	for _, node := range c.Nodes {
+		node.Start(ctx)
+		group.Go(func() error {
+			for ctx.Err() == nil {
+				if err := c.cycle(t.Context(), node); err != nil {
+					return fmt.Errorf("%s: %w", node.Name, err)
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, group.Wait())
+	require.NoError(t, c.terminating.Wait())
+
+	for name, took := range c.steps {
+		slices.Sort(took)
+		t.Logf("%s: %d times, median %s, slowest %s", name, len(took), took[len(took)/2], took[len(took)-1])
+		require.Greater(t, len(took), cycleNodes)
+	}
+}
+
+func newCycles(t *testing.T) *cycles {
+	t.Helper()
+	environment, err := simulation.New(t.Context(), simulation.Options{
+		Nodes: cycleNodes, Replicas: cycleReplicas, Handlers: []string{"debugEcho"}, Progress: t.Logf,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, environment.Stop()) })
+
+	_, err = environment.Kubernetes.ResourceV1().DeviceClasses().Create(t.Context(),
+		&resourcev1.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: akriv0.Driver}}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	for _, service := range []string{"broker-controller", "dra-controller"} {
+		controller, err := process.Start(t.Context(), environment.API, service, "--admin-address=", "--log-level=error")
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, controller.Stop()) })
+	}
+
+	container := corev1.Container{Name: "broker", Image: "broker", Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{"{{PLACEHOLDER}}": resource.MustParse("1")},
+	}}
+	configuration, err := environment.Configurations.In(simulation.Namespace).Create(t.Context(), &akriv0.Configuration{
+		ObjectMeta: metav1.ObjectMeta{Name: "cycles", Namespace: simulation.Namespace},
+		Spec: akriv0.ConfigurationSpec{
+			DiscoveryHandler: akriv0.DiscoveryHandler{Name: "debugEcho"},
+			BrokerSpec:       &akriv0.BrokerSpec{BrokerPodSpec: &corev1.PodSpec{Containers: []corev1.Container{container}}},
+		},
+	}, metav1.CreateOptions{})
+	require.NoError(t, err)
+	return &cycles{Environment: environment, configuration: configuration, steps: map[string][]time.Duration{}}
+}
+
+// cycle plugs the device of the node in and out.
+func (c *cycles) cycle(ctx context.Context, node *simulation.Node) error {
+	device := simulation.Device(c.configuration, node.Name, "device", false, nil)
+	name := device.GetInstance()
+	instances, pods, published := c.Instances.In(simulation.Namespace), c.Kubernetes.CoreV1().Pods(simulation.Namespace), c.Kubernetes.ResourceV1().ResourceSlices()
+	named := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
+	ofDevice := func(slice *resourcev1.ResourceSlice) bool {
+		return slices.ContainsFunc(slice.Spec.Devices, func(device resourcev1.Device) bool { return device.Name == name })
+	}
+
+	node.Set(c.configuration, device)
+	var instance akriv0.Instance
+	err := awaitCount(ctx, c, "Instance created", instances, named, 1, func(found *akriv0.Instance) bool {
+		instance = *found
+		return true
+	})
+	if err != nil {
+		return err
+	}
+	var broker corev1.Pod
+	err = awaitCount(ctx, c, "broker created", pods, brokersOf(name), 1, func(pod *corev1.Pod) bool {
+		broker = *pod
+		return metav1.IsControlledBy(pod, &instance)
+	})
+	if err != nil {
+		return err
+	}
+	// Only a Pod that is bound to a node terminates, others are removed at once.
+	err = pods.Bind(ctx, &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: broker.Name, UID: broker.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: node.Name},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("bind the broker: %w", err)
+	}
+	if err := awaitCount(ctx, c, "device published", published, metav1.ListOptions{}, 1, ofDevice); err != nil {
+		return err
+	}
+	if err := cluster.Pause(ctx, rand.N(cyclePause)); err != nil {
+		return err
+	}
+
+	node.Remove(c.configuration, name)
+	if err := awaitCount(ctx, c, "Instance deleted", instances, named, 0, func(*akriv0.Instance) bool { return true }); err != nil {
+		return err
+	}
+	c.terminating.Go(func() error { return c.terminate(ctx, &broker) })
+	if rand.N(2) == 0 {
+		return nil // plugged in again at once
+	}
+	return awaitCount(ctx, c, "device withdrawn", published, metav1.ListOptions{}, 0, ofDevice)
+}
+
+func brokersOf(instance string) metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: mesh.InstanceLabel + "=" + instance}
+}
+
+// terminate does what a kubelet does with a broker that broker-controller deletes.
+func (c *cycles) terminate(ctx context.Context, broker *corev1.Pod) error {
+	pods := c.Kubernetes.CoreV1().Pods(broker.Namespace)
+	err := awaitCount(ctx, c, "broker deleted", pods, brokersOf(broker.Labels[mesh.InstanceLabel]), 0, func(pod *corev1.Pod) bool {
+		return pod.UID == broker.UID && pod.DeletionTimestamp == nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := cluster.Pause(ctx, rand.N(cycleTermination)); err != nil {
+		return err
+	}
+	return pods.Delete(ctx, broker.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: new(int64), Preconditions: &metav1.Preconditions{UID: &broker.UID},
+	})
+}
+
+// awaitCount waits until so many of the objects are the wanted ones, and records how long it took.
+func awaitCount[T any, L runtime.Object](
+	ctx context.Context, c *cycles, step string, objects mesh.Objects[L], options metav1.ListOptions, want int, is func(*T) bool,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, cycleLimit)
+	defer cancel()
+	started := time.Now()
+	err := mesh.AwaitObjects(ctx, step, objects, options, func(found []T) error {
+		count := 0
+		for i := range found {
+			if is(&found[i]) {
+				count++
+			}
+		}
+		if count != want {
+			return fmt.Errorf("%d of %d objects, want %d", count, len(found), want)
+		}
+		return nil
+	})
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.steps[step] = append(c.steps[step], time.Since(started))
+	return err
+}
