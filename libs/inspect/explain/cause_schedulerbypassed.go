@@ -2,8 +2,9 @@ package explain
 
 import "fmt"
 
-// SchedulerBypassed means that a Pod runs without its device, because it was created with the name
-// of its node, so that the scheduler did not allocate the device.
+// SchedulerBypassed means that a Pod runs without its device, because the scheduler did not
+// allocate it: the Pod was created with the name of its node, or was bound while its DeviceClass
+// was created.
 const SchedulerBypassed CauseID = "SchedulerBypassed"
 
 func init() { register(rule{SchedulerBypassed, LinkSlot, 1, schedulerBypassed}) }
@@ -17,8 +18,8 @@ func schedulerBypassed(t target, report func(Cause)) {
 		return
 	}
 	report(Cause{
-		Message: fmt.Sprintf("the Pod runs on %s without %s: it has no ResourceClaim, because the scheduler does not process a Pod that is created with spec.nodeName",
-			name, t.unheld),
-		Remedies: []Remedy{deletePod("Create the Pod with a nodeSelector instead of nodeName: {kubernetes.io/hostname: "+name+"}.", t.pod)},
+		Message: fmt.Sprintf("the Pod runs on %s without %s: it has no ResourceClaim, because it was created with spec.nodeName, "+
+			"or because the scheduler bound it in the moment in which the DeviceClass was created", name, t.unheld),
+		Remedies: []Remedy{deletePod("Delete the Pod. If it is created with nodeName, use a nodeSelector instead: {kubernetes.io/hostname: "+name+"}.", t.pod)},
 	})
 }

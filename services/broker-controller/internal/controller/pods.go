@@ -28,7 +28,12 @@ func (c *Controller) reconcilePods(
 	for _, pod := range c.Cache.PodsOfInstance(instance.Namespace, instance.Name) {
 		if ownedBy(pod, instance.Name) {
 			pods[pod.Name] = pod
-			existing = append(existing, planPod(pod, instance, c.sightings.of(pod, now)))
+			planned := planPod(pod, instance, c.sightings.of(pod, now))
+			var err error
+			if planned.WithoutDevice, err = c.withoutDevice(ctx, pod); err != nil {
+				return 0, err
+			}
+			existing = append(existing, planned)
 			if pod.Status.Phase == corev1.PodRunning {
 				c.startFailures.started(cluster.Key(instance.Namespace, instance.Name), pod.Name)
 			}
@@ -141,6 +146,8 @@ func (c *Controller) removedMessage(deletion plan.Deletion) string {
 			deletion.Name, duration.HumanDuration(c.StartTimeout))
 	case plan.Outdated:
 		return fmt.Sprintf("Replaced Pod %s: the broker spec changed.", deletion.Name)
+	case plan.WithoutDevice:
+		return fmt.Sprintf("Replaced Pod %s: the scheduler had bound it without its device.", deletion.Name)
 	default:
 		return fmt.Sprintf("Removed Pod %s: no longer needed.", deletion.Name)
 	}

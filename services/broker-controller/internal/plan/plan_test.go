@@ -61,6 +61,12 @@ func TestForPods(t *testing.T) {
 			Create: []plan.Creation{{Name: "a-pod", Node: "a", Attempt: attempt}},
 		}
 	}
+	withoutDevice := func(p *plan.Pod) { p.WithoutDevice = true }
+	replaceForDevice := func(attempt int) plan.Pods {
+		changes := replace(attempt)
+		changes.Delete[0].Reason = plan.WithoutDevice
+		return changes
+	}
 	add := plan.Pods{Create: []plan.Creation{{Name: "a-pod", Node: "a"}}}
 	const running, pending, failed, succeeded, unknown = corev1.PodRunning, corev1.PodPending, corev1.PodFailed, corev1.PodSucceeded, corev1.PodUnknown
 	for name, c := range map[string]struct {
@@ -93,6 +99,11 @@ func TestForPods(t *testing.T) {
 		"running, outdated, update pending": {listed, []plan.Pod{pod(running, time.Hour, hash("old"))}, plan.Pods{UpdatePending: true}},
 		"running, outdated, may update":     {mayUpdate(listed), []plan.Pod{pod(running, time.Hour, hash("old"))}, remove(plan.Outdated)},
 		"running, of unknown spec":          {mayUpdate(listed), []plan.Pod{pod(running, time.Hour, hash(""))}, plan.Pods{}},
+		"running without its device":        {listed, []plan.Pod{pod(running, time.Second, withoutDevice)}, replaceForDevice(1)},
+		"pending without its device":        {listed, []plan.Pod{pod(pending, time.Second, withoutDevice)}, replaceForDevice(1)},
+		"without its device, just created":  {listed, []plan.Pod{pod(running, 0, withoutDevice)}, plan.Pods{RequeueAfter: time.Second}},
+		"without its device, again":         {listed, []plan.Pod{pod(running, time.Second, withoutDevice, attempt(2))}, plan.Pods{RequeueAfter: 3 * time.Second}},
+		"without its device, not needed":    {gone, []plan.Pod{pod(running, time.Hour, withoutDevice)}, remove(plan.Unneeded)},
 		"pending, outdated":                 {listed, []plan.Pod{pod(pending, time.Second, hash("old"))}, remove(plan.Outdated)},
 		"failed, outdated: no backoff":      {listed, []plan.Pod{pod(failed, 0, hash("old"), attempt(5))}, replace(0)},
 	} {

@@ -29,6 +29,8 @@ const (
 	Outdated
 	// Moved: the Pod did not start on its node in time, and another node gets a broker.
 	Moved
+	// WithoutDevice: the scheduler has bound the Pod without its device.
+	WithoutDevice
 )
 
 const (
@@ -68,6 +70,9 @@ type Pod struct {
 	// Blocked means that the Pod cannot be scheduled or started on its node at present, or that the
 	// node rejected it.
 	Blocked bool
+	// WithoutDevice means that the scheduler has bound the Pod to a node without the device that
+	// the Pod requests. Its containers run without the device, or will.
+	WithoutDevice bool
 }
 
 // Desired is the desired state of the broker Pods of an Instance.
@@ -98,8 +103,8 @@ type Creation struct {
 type Deletion struct {
 	Name   string
 	Reason Reason
-	// Force deletes without a grace period, because the containers have ended. The name is free at
-	// once.
+	// Force deletes without a grace period, because the containers have ended or have no device.
+	// The name is free at once.
 	Force bool
 }
 
@@ -129,6 +134,8 @@ func ForPods(now time.Time, desired Desired, existing []Pod) Pods {
 			plan.delete(pod, Moved, pod.Phase != corev1.PodPending) // a Pod that was rejected is gone at once
 		case pod.Foreign || !nodes.selected[pod.Name]:
 			plan.delete(pod, Unneeded, false)
+		case pod.WithoutDevice:
+			plan.replaceWithoutDevice(now, &desired, pod)
 		default:
 			plan.keepOrReplace(now, &desired, pod)
 		}
@@ -168,6 +175,18 @@ func (p *Pods) keepOrReplace(now time.Time, desired *Desired, pod Pod) {
 	default:
 		p.replaceEnded(now, outdated, desired, pod)
 	}
+}
+
+// replaceWithoutDevice replaces a Pod that was bound without its device. The backoff is for a
+// scheduler that does so each time.
+func (p *Pods) replaceWithoutDevice(now time.Time, desired *Desired, pod Pod) {
+	wait := grace.Wait{Awaited: "the Pod gets its device", Since: pod.Seen, For: Backoff(pod.Attempt), Then: "the Pod is replaced"}
+	if !wait.Over(now) {
+		p.requeueAfter(wait.Left(now))
+		return
+	}
+	p.delete(pod, WithoutDevice, true)
+	p.Create = append(p.Create, Creation{Name: pod.Name, Node: desired.Nodes[pod.Name], Attempt: pod.Attempt + 1})
 }
 
 func (p *Pods) updateRunning(outdated bool, desired *Desired, pod Pod) {
