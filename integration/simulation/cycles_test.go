@@ -21,6 +21,7 @@ import (
 	akriv0 "akri.sh/libs/apis/akri/v0"
 
 	"akri.sh/integration/cluster"
+	"akri.sh/integration/cluster/binaries"
 	"akri.sh/integration/mesh"
 	"akri.sh/integration/process"
 	"akri.sh/integration/simulation"
@@ -46,9 +47,10 @@ type cycles struct {
 	steps map[string][]time.Duration
 }
 
-// TestCycles checks that an Instance, its broker and its device for the scheduler follow each
-// change of a device, and that no service misses one. The next Instance and its broker have the
-// names of the previous ones, of which the broker may still terminate. AKRI_CYCLES sets the
+// TestCycles checks that an Instance, its device for the scheduler and a broker with that device
+// follow each change of a device, and that no service misses one. The next Instance and its broker
+// have the names of the previous ones, of which the broker may still terminate. kube-scheduler and
+// the controllers of Kubernetes are real, the kubelets only end Pods. AKRI_CYCLES sets the
 // duration.
 func TestCycles(t *testing.T) {
 	duration := cycleDefault
@@ -99,6 +101,11 @@ func newCycles(t *testing.T) *cycles {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, controller.Stop()) })
 	}
+	for _, node := range environment.Nodes {
+		makeSchedulable(t, environment, node.Name)
+	}
+	startKubernetes(t, environment, "kube-scheduler")
+	startKubernetes(t, environment, "kube-controller-manager", "--controllers=garbage-collector-controller,resourceclaim-controller")
 
 	container := corev1.Container{Name: "broker", Image: "broker", Resources: corev1.ResourceRequirements{
 		Limits: corev1.ResourceList{"{{PLACEHOLDER}}": resource.MustParse("1")},
@@ -112,6 +119,37 @@ func newCycles(t *testing.T) *cycles {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return &cycles{Environment: environment, configuration: configuration, steps: map[string][]time.Duration{}}
+}
+
+// makeSchedulable gives a Node what a kubelet reports.
+func makeSchedulable(t *testing.T, e *simulation.Environment, name string) {
+	t.Helper()
+	nodes := e.Kubernetes.CoreV1().Nodes()
+	node, err := nodes.Get(t.Context(), name, metav1.GetOptions{})
+	require.NoError(t, err)
+	node.Labels, node.Spec.Taints = map[string]string{corev1.LabelHostname: name}, nil
+	node, err = nodes.Update(t.Context(), node, metav1.UpdateOptions{})
+	require.NoError(t, err)
+
+	capacity := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")}
+	node.Status = corev1.NodeStatus{
+		Capacity: capacity, Allocatable: capacity,
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+	}
+	_, err = nodes.UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+	require.NoError(t, err)
+}
+
+// startKubernetes starts a program of the control plane. The default rate of requests would be the
+// limit.
+func startKubernetes(t *testing.T, e *simulation.Environment, name string, flags ...string) {
+	t.Helper()
+	binary, err := binaries.Path(name)
+	require.NoError(t, err)
+	flags = append(flags, "--leader-elect=false", "--kube-api-qps=500", "--kube-api-burst=1000", "--secure-port=0", "--v=0")
+	program, err := process.StartBinary(e.API, binary, flags...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, program.Stop()) })
 }
 
 // cycle plugs the device of the node in and out.
@@ -134,19 +172,12 @@ func (c *cycles) cycle(ctx context.Context, node *simulation.Node) error {
 		return err
 	}
 	var broker corev1.Pod
-	err = awaitCount(ctx, c, "broker created", pods, brokersOf(name), 1, func(pod *corev1.Pod) bool {
+	err = awaitCount(ctx, c, "broker has the device", pods, brokersOf(name), 1, func(pod *corev1.Pod) bool {
 		broker = *pod
-		return metav1.IsControlledBy(pod, &instance)
+		return metav1.IsControlledBy(pod, &instance) && pod.Spec.NodeName == node.Name && pod.Status.ExtendedResourceClaimStatus != nil
 	})
 	if err != nil {
 		return err
-	}
-	// Only a Pod that is bound to a node terminates, others are removed at once.
-	err = pods.Bind(ctx, &corev1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Name: broker.Name, UID: broker.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: node.Name},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return fmt.Errorf("bind the broker: %w", err)
 	}
 	if err := awaitCount(ctx, c, "device published", published, metav1.ListOptions{}, 1, ofDevice); err != nil {
 		return err
