@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ import (
 const (
 	cycleNodes, cycleReplicas = 6, 2
 	cyclePause                = 100 * time.Millisecond
-	cycleTermination          = 500 * time.Millisecond // at most, of a broker
+	cycleTermination          = 200 * time.Millisecond // at most, of a broker
 	cycleDefault              = 10 * time.Second
 	// cycleLimit is below the 30 s of each timer with which a service corrects what it has missed:
 	// a step that takes longer has waited for one.
@@ -83,6 +84,12 @@ func TestCycles(t *testing.T) {
 		t.Logf("%s: %d times, median %s, slowest %s", name, len(took), took[len(took)/2], took[len(took)-1])
 		require.Greater(t, len(took), cycleNodes)
 	}
+	events, err := c.Kubernetes.CoreV1().Events(simulation.Namespace).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	withoutDevice := slices.DeleteFunc(events.Items, func(event corev1.Event) bool {
+		return !strings.Contains(event.Message, "without its device")
+	})
+	t.Logf("%d brokers that were bound without their device were replaced", len(withoutDevice))
 }
 
 func newCycles(t *testing.T) *cycles {
@@ -190,9 +197,13 @@ func (c *cycles) cycle(ctx context.Context, node *simulation.Node) error {
 	if err := awaitCount(ctx, c, "Instance deleted", instances, named, 0, func(*akriv0.Instance) bool { return true }); err != nil {
 		return err
 	}
-	c.terminating.Go(func() error { return c.terminate(ctx, &broker) })
-	if rand.N(2) == 0 {
-		return nil // plugged in again at once
+	if rand.N(2) == 0 { // plugged in again at once
+		c.terminating.Go(func() error { return c.terminate(ctx, &broker) })
+		return nil
+	}
+	// The next broker is created at the same time as the DeviceClass of its device.
+	if err := c.terminate(ctx, &broker); err != nil {
+		return err
 	}
 	return awaitCount(ctx, c, "device withdrawn", published, metav1.ListOptions{}, 0, ofDevice)
 }
