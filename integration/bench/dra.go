@@ -220,7 +220,7 @@ func (b *bench) awaitOnEachNode(ctx context.Context, variable string, began time
 		}
 		return nil
 	}
-	err = b.explained(ctx, func() error { return cluster.Wait(ctx, containersInterval, check) })
+	err = b.writeStateIfLate(ctx, func() error { return cluster.Wait(ctx, containersInterval, check) })
 	return took, err
 }
 

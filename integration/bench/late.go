@@ -13,12 +13,13 @@ import (
 const (
 	// lateAfter exceeds what a Pod takes by several times.
 	lateAfter = 6 * time.Second
+	// lateLines of each log cover more than the time of a round.
 	lateLines = 400
 )
 
-// explained calls wait. If that takes unusually long, it writes the state of the cluster to files,
-// meanwhile and afterwards: they show what the Pod has waited for.
-func (b *bench) explained(ctx context.Context, wait func() error) error {
+// writeStateIfLate calls wait. If that takes longer than lateAfter, it writes the state of the
+// cluster to files, meanwhile and afterwards. They show what the Pod has waited for.
+func (b *bench) writeStateIfLate(ctx context.Context, wait func() error) error {
 	var written error
 	late := false
 	write := func(elapsed time.Duration) {

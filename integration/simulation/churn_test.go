@@ -52,12 +52,7 @@ type churn struct {
 // Instance is deleted while a node sees its device. AKRI_CHURN sets the duration, AKRI_CHURN_SEED
 // repeats the changes of a run.
 func TestChurn(t *testing.T) {
-	duration, seed := churnDefault, rand.Uint64()
-	if text := os.Getenv("AKRI_CHURN"); text != "" {
-		var err error
-		duration, err = time.ParseDuration(text)
-		require.NoError(t, err)
-	}
+	duration, seed := durationFrom(t, "AKRI_CHURN", churnDefault), rand.Uint64()
 	if text := os.Getenv("AKRI_CHURN_SEED"); text != "" {
 		var err error
 		seed, err = strconv.ParseUint(text, 10, 64)
@@ -90,6 +85,18 @@ func TestChurn(t *testing.T) {
 	c.requireNoRefusals()
 	require.NotZero(t, kills)
 	require.Greater(t, c.changes, int(duration/churnInterval/2))
+}
+
+// durationFrom returns the duration in the environment variable, or the default.
+func durationFrom(t *testing.T, variable string, byDefault time.Duration) time.Duration {
+	t.Helper()
+	text := os.Getenv(variable)
+	if text == "" {
+		return byDefault
+	}
+	duration, err := time.ParseDuration(text)
+	require.NoError(t, err, variable)
+	return duration
 }
 
 func newChurn(t *testing.T, seed uint64) *churn {

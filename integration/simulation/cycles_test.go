@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -54,15 +53,9 @@ type cycles struct {
 // the controllers of Kubernetes are real, the kubelets only end Pods. AKRI_CYCLES sets the
 // duration.
 func TestCycles(t *testing.T) {
-	duration := cycleDefault
-	if text := os.Getenv("AKRI_CYCLES"); text != "" {
-		var err error
-		duration, err = time.ParseDuration(text)
-		require.NoError(t, err)
-	}
 	c := newCycles(t)
 
-	ctx, stop := context.WithTimeout(t.Context(), duration)
+	ctx, stop := context.WithTimeout(t.Context(), durationFrom(t, "AKRI_CYCLES", cycleDefault))
 	defer stop()
 	var group errgroup.Group
 	for _, node := range c.Nodes {
@@ -84,6 +77,7 @@ func TestCycles(t *testing.T) {
 		t.Logf("%s: %d times, median %s, slowest %s", name, len(took), took[len(took)/2], took[len(took)-1])
 		require.Greater(t, len(took), cycleNodes)
 	}
+
 	events, err := c.Kubernetes.CoreV1().Events(simulation.Namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	withoutDevice := slices.DeleteFunc(events.Items, func(event corev1.Event) bool {

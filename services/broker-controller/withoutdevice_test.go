@@ -34,17 +34,18 @@ func (e *testEnv) node(name string, advertised ...string) {
 	require.NoError(e, err)
 }
 
-// TestBrokerWithoutDeviceIsReplaced binds Pods as kube-scheduler does. That on the node without has
-// no claim, and no device plugin of the node has advertised the resource.
+// TestBrokerWithoutDeviceIsReplaced binds three Pods as kube-scheduler does: one whose node had a
+// device plugin, one with a claim, and one with neither, which is replaced.
 func TestBrokerWithoutDeviceIsReplaced(t *testing.T) {
 	e := newTestEnv(t)
-	const advertised, claimed, running = "advertised-echo-8120fe-pod", "claimed-echo-8120fe-pod", "without-echo-8120fe-pod"
+	const advertised, claimed, without = "advertised-echo-8120fe-pod", "claimed-echo-8120fe-pod", "without-echo-8120fe-pod"
 	e.node("advertised", akriv0.ResourceName("echo-8120fe"))
 	e.node("claimed")
 	e.node("without", akriv0.ResourceName("other-8120fe"))
 	e.start()
-	e.instance(e.configuration("echo", podsOnly), "8120fe", 3, "advertised", "claimed", "without")
-	e.eventuallyNames(e.podNames, advertised, claimed, running)
+	withZero := strings.Replace(podsOnly, `"1"`, `"1", akri.sh/other: "0"`, 1) // requests nothing
+	e.instance(e.configuration("echo", withZero), "8120fe", 3, "advertised", "claimed", "without")
+	e.eventuallyNames(e.podNames, advertised, claimed, without)
 	uids := map[string]types.UID{}
 	for _, pod := range e.podNames() {
 		uids[pod] = e.pod(pod).UID
@@ -59,15 +60,15 @@ func TestBrokerWithoutDeviceIsReplaced(t *testing.T) {
 	})
 	e.bind("advertised", advertised)
 	e.bind("claimed", claimed)
-	e.bind("without", running)
-	e.setPhase(corev1.PodRunning, advertised, claimed, running)
+	e.bind("without", without)
+	e.setPhase(corev1.PodRunning, advertised, claimed, without)
 	e.eventually(func() bool {
-		next := e.pod(running)
-		return next.UID != "" && next.UID != uids[running]
+		next := e.pod(without)
+		return next.UID != "" && next.UID != uids[without]
 	}, "the next Pod")
-	e.hasEvent("echo-8120fe", "BrokerRemoved", "Replaced Pod "+running+": the scheduler had bound it without its device.")
-	require.Equal(t, "1", e.pod(running).Annotations[akriv0.Group+"/attempt"])
-	require.Empty(t, e.pod(running).Spec.NodeName)
+	e.hasEvent("echo-8120fe", "BrokerRemoved", "Replaced Pod "+without+": the scheduler had bound it without its device.")
+	require.Equal(t, "1", e.pod(without).Annotations[akriv0.Group+"/attempt"])
+	require.Empty(t, e.pod(without).Spec.NodeName)
 	require.Equal(t, uids[advertised], e.pod(advertised).UID)
 	require.Equal(t, uids[claimed], e.pod(claimed).UID)
 }

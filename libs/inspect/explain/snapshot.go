@@ -157,7 +157,7 @@ func DeviceRequests(pod *corev1.Pod) map[string]int64 {
 	requests := map[string]int64{}
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		for name, quantity := range container.Resources.Limits {
-			if device, ok := strings.CutPrefix(string(name), akriv0.Group+"/"); ok {
+			if device, ok := strings.CutPrefix(string(name), akriv0.Group+"/"); ok && !quantity.IsZero() {
 				requests[device] += quantity.Value()
 			}
 		}

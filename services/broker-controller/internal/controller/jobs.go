@@ -37,21 +37,23 @@ func (c *Controller) reconcileJob(ctx context.Context, instance *akriv0.Instance
 		c.Events.Eventf(cluster.Reference("Instance", instance), corev1.EventTypeNormal, "BrokerRemoved",
 			"Removed Job %s: no longer needed.", job.Name)
 	}
-	errs = append(errs, c.deleteJobPods(ctx, instance))
+
+	errs = append(errs, c.deletePodsWithoutDevice(ctx, instance))
 	if create && !c.deviceInUse(instance) {
 		errs = append(errs, c.createJob(ctx, instance, configuration.Generation, spec, hash))
 	}
 	return errors.Join(errs...)
 }
 
-// deleteJobPods deletes the Pods of Jobs that have no device. Kubernetes replaces them, and counts
-// each as a failure of the Job.
-func (c *Controller) deleteJobPods(ctx context.Context, instance *akriv0.Instance) error {
+// deletePodsWithoutDevice deletes the Pods of Jobs that were bound without their device. Kubernetes
+// replaces them, and counts each as a failure of the Job.
+func (c *Controller) deletePodsWithoutDevice(ctx context.Context, instance *akriv0.Instance) error {
 	var errs []error
 	for _, pod := range c.Cache.PodsOfInstance(instance.Namespace, instance.Name) {
 		if owner := metav1.GetControllerOf(pod); owner == nil || owner.Kind != "Job" {
 			continue
 		}
+
 		without, err := c.withoutDevice(ctx, pod)
 		if err == nil && without {
 			deletion := plan.Deletion{Name: pod.Name, Reason: plan.WithoutDevice}

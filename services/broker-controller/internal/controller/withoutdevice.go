@@ -3,12 +3,12 @@ package controller
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
+	"akri.sh/libs/inspect/explain"
 )
 
 // withoutDevice reports whether the scheduler has bound the Pod to a node without a device that the
@@ -16,7 +16,7 @@ import (
 // the Pod (docs/upstream/scheduler-late-class.md), and the kubelet then starts the containers: it
 // ignores a resource that no device plugin of the node has ever advertised.
 func (c *Controller) withoutDevice(ctx context.Context, pod *corev1.Pod) (bool, error) {
-	requested := requestedDevices(pod)
+	requested := explain.DeviceRequests(pod)
 	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || ended(pod) ||
 		pod.Status.ExtendedResourceClaimStatus != nil || len(requested) == 0 {
 		return false, nil
@@ -33,25 +33,11 @@ func (c *Controller) withoutDevice(ctx context.Context, pod *corev1.Pod) (bool, 
 	return len(nodes.Items) > 0 && !advertises(&nodes.Items[0], requested), nil
 }
 
-// requestedDevices returns the resources of Akri that the containers of the Pod request.
-func requestedDevices(pod *corev1.Pod) (names []corev1.ResourceName) {
-	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for _, container := range containers {
-			for name, quantity := range container.Resources.Limits {
-				if strings.HasPrefix(string(name), akriv0.Group+"/") && !quantity.IsZero() {
-					names = append(names, name)
-				}
-			}
-		}
-	}
-	return names
-}
-
-// advertises reports whether device plugins of the node have advertised all resources. The kubelet
-// keeps a resource in the capacity, with the value 0, when its plugin is gone.
-func advertises(node *corev1.Node, names []corev1.ResourceName) bool {
-	for _, name := range names {
-		if _, advertised := node.Status.Capacity[name]; !advertised {
+// advertises reports whether device plugins of the node have advertised all requested devices. The
+// kubelet keeps a resource in the capacity, with the value 0, when its plugin is gone.
+func advertises(node *corev1.Node, requested map[string]int64) bool {
+	for name := range requested {
+		if _, advertised := node.Status.Capacity[corev1.ResourceName(akriv0.ResourceName(name))]; !advertised {
 			return false
 		}
 	}
