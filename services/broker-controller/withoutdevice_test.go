@@ -58,10 +58,10 @@ func TestBrokerWithoutDeviceIsReplaced(t *testing.T) {
 			}},
 		}
 	})
+	e.setPhase(corev1.PodRunning, advertised, claimed, without)
 	e.bind("advertised", advertised)
 	e.bind("claimed", claimed)
-	e.bind("without", without)
-	e.setPhase(corev1.PodRunning, advertised, claimed, without)
+	e.bind("without", without) // the last change by this test: the Pod can be replaced from now on
 	e.eventually(func() bool {
 		next := e.pod(without)
 		return next.UID != "" && next.UID != uids[without]
@@ -94,8 +94,8 @@ func TestJobPodWithoutDeviceIsDeleted(t *testing.T) {
 			Spec: job.Spec.Template.Spec,
 		}, metav1.CreateOptions{})
 		require.NoError(t, err)
-		e.bind(node, "on-"+node)
 		e.setPhase(corev1.PodRunning, "on-"+node)
+		e.bind(node, "on-"+node) // the last change by this test: the Pod can be deleted from now on
 	}
 	e.eventuallyNames(e.podNames, "on-advertised")
 	e.hasEvent("echo-8120fe", "BrokerRemoved", "Replaced Pod on-without: the scheduler had bound it without its device.")
