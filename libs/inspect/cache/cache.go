@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -17,7 +16,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourcev1 "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,11 +55,8 @@ type Cache struct {
 	server    rest.Interface
 	needs     *requirements.Reader
 	informers kube.Informers
-	// dra are the informers of Dynamic Resource Allocation. They run from when the API server has
-	// it.
-	dra     kube.Informers
-	hasDRA  atomic.Bool
-	checked atomic.Bool // whether hasDRA is known
+	// dra are the informers of Dynamic Resource Allocation.
+	dra     kube.Optional
 	changes broadcast.Value[int]
 
 	configurations *kube.Informer[*akriv0.Configuration]
@@ -132,6 +127,7 @@ func build(ctx context.Context, config *rest.Config, finder *rights.Finder, clai
 		return nil, err
 	}
 	c.needs = requirements.NewReader(c.server)
+	c.dra.Server, c.dra.Version = c.server, resourcev1.SchemeGroupVersion
 
 	all, partOfAkri := metav1.ListOptions{}, metav1.ListOptions{LabelSelector: explain.PartOfLabel + "=" + explain.PartOf}
 	brokers := metav1.ListOptions{LabelSelector: "controller=" + akriv0.Group}
@@ -242,7 +238,7 @@ func follow[T, L any, P interface {
 	}
 	informer.OnChange(func(string) { b.cache.notify() })
 	if resource.Group == resourcev1.GroupName {
-		b.cache.dra = append(b.cache.dra, informer)
+		b.cache.dra.Informers = append(b.cache.dra.Informers, informer)
 	} else {
 		b.cache.informers = append(b.cache.informers, informer)
 	}
@@ -263,7 +259,7 @@ func (b *builder) followClaims() {
 func (c *Cache) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { c.informers.Run(ctx) })
-	running.Go(func() { c.followDRA(ctx) })
+	running.Go(func() { c.dra.Run(ctx) })
 	running.Go(func() { wait.UntilWithContext(ctx, c.probe, probeInterval) })
 	running.Go(func() {
 		if c.Synced(ctx) == nil {
@@ -274,30 +270,8 @@ func (c *Cache) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// followDRA follows the objects of Dynamic Resource Allocation from when the API server has them.
-func (c *Cache) followDRA(ctx context.Context) {
-	if len(c.dra) == 0 {
-		return
-	}
-	path := "/apis/" + resourcev1.SchemeGroupVersion.String()
-	err := wait.PollUntilContextCancel(ctx, unmetInterval, true, func(ctx context.Context) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-		defer cancel()
-		err := c.server.Get().AbsPath(path).Do(ctx).Error()
-		c.hasDRA.Store(err == nil)
-		c.checked.Store(err == nil || apierrors.IsNotFound(err))
-		return err == nil, nil
-	})
-	if err == nil {
-		c.dra.Run(ctx)
-	}
-}
-
 // HasSynced returns whether the Cache is complete.
-func (c *Cache) HasSynced() bool {
-	hasDRA := len(c.dra) == 0 || c.checked.Load() && (!c.hasDRA.Load() || c.dra.HasSynced())
-	return c.informers.HasSynced() && hasDRA
-}
+func (c *Cache) HasSynced() bool { return c.informers.HasSynced() && c.dra.HasSynced() }
 
 // Synced waits until the Cache is complete.
 func (c *Cache) Synced(ctx context.Context) error { return kube.WaitForSync(ctx, c) }
