@@ -267,7 +267,7 @@ func removeClasses(ctx context.Context, clients mesh.Clients) error {
 	if err != nil {
 		return fmt.Errorf("list DeviceClasses: %w", err)
 	}
-	kept := []string{akriv0.Driver, burstName + "." + akriv0.Group}
+	kept := []string{akriv0.Driver, akriv0.DeviceClassName(burstName)}
 	for _, class := range list.Items {
 		if slices.Contains(kept, class.Name) {
 			continue

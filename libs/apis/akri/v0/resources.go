@@ -11,6 +11,9 @@ import (
 // selects all of its devices.
 const Driver = Group
 
+// DeviceClassName returns the name of the DeviceClass of the extended resource akri.sh/<name>.
+func DeviceClassName(name string) string { return name + "." + Group }
+
 // How Pods get devices: from device plugins or by Dynamic Resource Allocation.
 const (
 	ResourcesDevicePlugin = "devicePlugin"

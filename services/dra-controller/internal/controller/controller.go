@@ -124,7 +124,7 @@ func (c *controller) instanceChanged(before, after *akriv0.Instance) {
 	for _, instance := range []*akriv0.Instance{before, after} {
 		if instance != nil {
 			c.queue.Add(key{name: c.pool(instance)})
-			c.queue.Add(key{isClass: true, name: desired.ClassName(instance.Name)})
+			c.queue.Add(key{isClass: true, name: akriv0.DeviceClassName(instance.Name)})
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (c *controller) sliceChanged(before, after *resourcev1.ResourceSlice) {
 }
 
 func (c *controller) configurationChanged(configuration *akriv0.Configuration) {
-	c.queue.Add(key{isClass: true, name: desired.ClassName(configuration.Name)})
+	c.queue.Add(key{isClass: true, name: akriv0.DeviceClassName(configuration.Name)})
 	for _, instance := range c.Cache.Instances.ByIndex(byConfiguration, configuration.Namespace+"/"+configuration.Name) {
 		c.queue.Add(key{name: c.pool(instance)})
 	}

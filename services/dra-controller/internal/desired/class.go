@@ -19,11 +19,8 @@ const (
 	ManagedBy      = "akri-dra-controller"
 )
 
-// ClassName returns the name of the DeviceClass of the extended resource akri.sh/<name>.
-func ClassName(name string) string { return name + "." + akriv0.Group }
-
 // ResourceOfClass returns the name in the extended resource of a DeviceClass. It is empty if
-// ClassName does not return such a name.
+// akriv0.DeviceClassName does not return such a name.
 func ResourceOfClass(class string) string {
 	name, ok := strings.CutSuffix(class, "."+akriv0.Group)
 	if !ok {
@@ -49,7 +46,7 @@ func (f Features) class(name, attribute string, owner metav1.OwnerReference) *re
 	}
 	selector := fmt.Sprintf("device.driver == %q && device.attributes[%q].%s == %q", akriv0.Driver, akriv0.Driver, attribute, name)
 	class := &resourcev1.DeviceClass{
-		ObjectMeta: objectMeta(ClassName(name), owner),
+		ObjectMeta: objectMeta(akriv0.DeviceClassName(name), owner),
 		Spec:       resourcev1.DeviceClassSpec{Selectors: []resourcev1.DeviceSelector{{CEL: &resourcev1.CELDeviceSelector{Expression: selector}}}},
 	}
 	if f.ExtendedResources {
