@@ -21,9 +21,8 @@ func TestRights(t *testing.T) {
 	ofDRA := slices.DeleteFunc(documentedRights(t), isOfDecision)
 	require.Equal(t, ofDRA, grantedRights(t, dra...))
 	require.Equal(t, ofDRA, grantedRights(t, append(dra, "global.agent.enabled=true")...))
-	plugins := slices.DeleteFunc(documentedRights(t, append(authorizationRights, "akri-dra-", "akri-console ", "akri-cleanup-brokers ")...), func(right string) bool {
-		return isOfDecision(right) || strings.Contains(right, "of-claims") || right == "akri-instance-writer | cluster | resourceclaims | get"
-	})
+	other := slices.Concat(authorizationRights, draRights, []string{"akri-console ", "akri-cleanup-brokers "})
+	plugins := slices.DeleteFunc(documentedRights(t, other...), isOfDecision)
 	require.Equal(t, plugins, grantedRights(t, "global.resources=devicePlugin"))
 	require.Equal(t, plugins, grantedRights(t, "global.resources=devicePlugin", "global.agent.enabled=true"))
 }
@@ -38,6 +37,12 @@ func isOfDecision(right string) bool {
 var authorizationRights = []string{
 	"akri-instance-writer | cluster | subjectaccessreviews", "akri-controller | cluster | subjectaccessreviews",
 	"akri-controller | cluster | tokenreviews",
+}
+
+// draRights exist with global.resources=dra and auto.
+var draRights = []string{
+	"akri-dra-", "akri-controller | cluster | deviceclasses", "akri-instance-writer | cluster | resourceclaims",
+	"akri-controller | cluster | validatingadmissionpolicies akri-allowed-namespaces-of-claims",
 }
 
 // documentedRights returns the rows of the table of rights: account, scope, resource and verbs. It

@@ -40,6 +40,7 @@ type Config struct {
 	Identity           string        `help:"Holder of the Lease, unique among running processes. A process that restarts with the same identity leads at once. Empty: host name and a random UUID."`
 	PendingMax         time.Duration `help:"Maximum time that a broker Pod may be pending on its node before it is replaced." default:"5m"`
 	BrokerStartTimeout time.Duration `help:"Maximum time that a broker Pod may be unable to be scheduled or started on its node before another node that sees the device gets the broker." default:"30s"`
+	PublicationTimeout time.Duration `help:"Maximum time for which the brokers of a new Instance wait until its device is published for Dynamic Resource Allocation. 0: they do not wait, and the service needs no right to list DeviceClasses." default:"0s"`
 	AllowedNamespaces  []string      `help:"ValidatingAdmissionPolicies into which to write the allowed namespaces of Configurations: akri-allowed-namespaces for Pods, akri-allowed-namespaces-of-claims for ResourceClaims." placeholder:"NAME"`
 	Webhook            WebhookConfig `embed:"" prefix:"webhook-"`
 	Metrics            scrape.Config `embed:"" prefix:"metrics-"`
@@ -56,6 +57,8 @@ type Service struct {
 	schema  *admission.ClusterSchema
 	clients cluster.Clients
 	cache   cluster.Cache
+	// dra has the DeviceClasses, if brokers wait for them.
+	dra     kube.Optional
 	metrics *metrics
 	// webhook is nil if it is disabled.
 	webhook    *webhook.Webhook
@@ -70,6 +73,9 @@ func New(config Config, env service.Env) (*Service, error) {
 	if config.BrokerStartTimeout <= 0 {
 		return nil, fmt.Errorf("--broker-start-timeout %s: must be positive", config.BrokerStartTimeout)
 	}
+	if config.PublicationTimeout < 0 {
+		return nil, fmt.Errorf("--publication-timeout %s: must not be negative", config.PublicationTimeout)
+	}
 	restConfig, err := config.RESTConfig(env.Log)
 	if err != nil {
 		return nil, err
@@ -81,6 +87,10 @@ func New(config Config, env service.Env) (*Service, error) {
 	cache := cluster.NewCache(clients, config.Namespace, cmp.Or(config.NodeNamespace, config.Namespace))
 	s := &Service{
 		config: config, env: env, rest: restConfig, schema: admission.NewClusterSchema(clients.REST), clients: clients, cache: cache, metrics: newMetrics(env.Metrics, cache),
+	}
+	s.dra.Server, s.dra.Version = clients.REST, cluster.DeviceClasses.GroupVersion()
+	if config.PublicationTimeout > 0 {
+		s.dra.Informers = kube.Informers{cache.DeviceClasses}
 	}
 	env.Health.AddReadiness("cache", kube.Synced(cache))
 	for _, policy := range config.AllowedNamespaces {
@@ -143,6 +153,7 @@ func (s *Service) Run(ctx context.Context) error {
 		Elect:           s.config.LeaderElect,
 		StandbyWhenLost: true, Cache: s.cache.Informers, Lead: s.lead, Leading: s.metrics.leading,
 	}
+	replica.All = append(replica.All, func(ctx context.Context) error { s.dra.Run(ctx); return nil })
 	if s.webhook != nil {
 		replica.All = append(replica.All, s.webhook.Run)
 	}
@@ -166,10 +177,13 @@ func (s *Service) lead(ctx context.Context) error {
 		group.Go(func() { publisher.Lead(ctx) })
 	}
 	group.Go(func() {
+		if kube.WaitForSync(ctx, &s.dra) != nil {
+			return // ctx ended
+		}
 		controller.Run(ctx, controller.Options{
 			Clients: s.clients, Cache: s.cache, Events: events, Log: s.env.Log,
 			Reviewer: s.reviewer(), Verdicts: verdicts.New(s.clients, s.cache, s.needs(), s.metrics.verdicts, s.env.Log),
-			OnWrite: s.metrics.written, StuckAfter: s.config.PendingMax, StartTimeout: s.config.BrokerStartTimeout,
+			OnWrite: s.metrics.written, StuckAfter: s.config.PendingMax, StartTimeout: s.config.BrokerStartTimeout, PublicationTimeout: s.config.PublicationTimeout,
 		})
 	})
 	group.Wait()

@@ -26,6 +26,9 @@ type Cache struct {
 	Pods     *kube.Informer[*corev1.Pod]
 	Jobs     *kube.Informer[*batchv1.Job]
 	Services *kube.Informer[*corev1.Service]
+	// DeviceClasses show which devices are published for Dynamic Resource Allocation. It is empty
+	// if it does not run.
+	DeviceClasses *kube.Informer[*metav1.PartialObjectMetadata]
 	// Nodes, and the workloads and Pods of Akri itself, are for verdicts only.
 	Nodes        *kube.Informer[*corev1.Node]
 	Installation []Installation
@@ -49,17 +52,20 @@ const (
 	brokerSelector  = serviceSelector + "," + render.LabelConfiguration
 )
 
-// Indexes of the cache. Their values are Keys, because names are unique only within a namespace.
+// Indexes of the cache. Their values are Keys, because names are unique only within a namespace,
+// except those of byName.
 const (
 	byConfiguration = "configuration"
 	byInstance      = "instance"
 	byLabelValue    = "label-value"
+	byName          = "name"
 )
 
 // NewCache returns a cache that is not running. The namespaces are those of Akri, the one of the
 // cluster services first.
 func NewCache(clients Clients, namespaces ...string) Cache {
-	instanceIndexers := cache.Indexers{byLabelValue: indexByLabelValue, byConfiguration: func(object any) ([]string, error) {
+	names := func(object any) ([]string, error) { return []string{object.(metav1.Object).GetName()}, nil }
+	instanceIndexers := cache.Indexers{byName: names, byLabelValue: indexByLabelValue, byConfiguration: func(object any) ([]string, error) {
 		instance := object.(*akriv0.Instance)
 		return []string{Key(instance.Namespace, instance.Spec.ConfigurationName)}, nil
 	}}
@@ -75,6 +81,7 @@ func NewCache(clients Clients, namespaces ...string) Cache {
 		Pods:           kube.NewSelectedInformer(clients.Pods, metav1.NamespaceAll, brokers, podIndexers, trimPod),
 		Jobs:           kube.NewSelectedInformer(clients.Jobs, metav1.NamespaceAll, brokers, jobIndexers, trimJob),
 		Services:       kube.NewSelectedInformer(clients.Services, metav1.NamespaceAll, services, nil, trimService),
+		DeviceClasses:  kube.NewInformer(clients.DeviceClasses, nil, trimClass),
 	}
 	c.Nodes = kube.NewInformer(clients.Nodes, nil, explain.TrimNode)
 	c.WriterLease = kube.NewNamedInformer(clients.Leases, namespaces[0], writerLease)
@@ -157,6 +164,15 @@ func (c Cache) PodsOfConfiguration(namespace, configuration string) []*corev1.Po
 // JobsOfInstance returns the broker Jobs of the Instance.
 func (c Cache) JobsOfInstance(namespace, instance string) []*batchv1.Job {
 	return c.Jobs.ByIndex(byInstance, Key(namespace, render.LabelValue(instance)))
+}
+
+// InstancesNamed returns the Instances of the name, in all namespaces.
+func (c Cache) InstancesNamed(name string) []*akriv0.Instance {
+	return c.Instances.ByIndex(byName, name)
+}
+
+func trimClass(class *metav1.PartialObjectMetadata) {
+	class.Annotations, class.Labels, class.OwnerReferences = nil, nil, nil
 }
 
 func trimInstance(instance *akriv0.Instance) {

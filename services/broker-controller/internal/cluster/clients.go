@@ -11,13 +11,18 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
 	akriv0 "akri.sh/libs/apis/akri/v0"
 	"akri.sh/libs/kube"
 )
+
+// DeviceClasses is the resource of Dynamic Resource Allocation.
+var DeviceClasses = schema.GroupVersionResource{Group: "resource.k8s.io", Version: "v1", Resource: "deviceclasses"}
 
 // Clients has a client for each kind of object.
 type Clients struct {
@@ -31,6 +36,8 @@ type Clients struct {
 	Deployments    *kube.Client[*appsv1.Deployment, *appsv1.DeploymentList]
 	Events         *kube.Client[*corev1.Event, *corev1.EventList]
 	Leases         *kube.Client[*coordinationv1.Lease, *coordinationv1.LeaseList]
+	// DeviceClasses reads only metadata.
+	DeviceClasses *kube.Client[*metav1.PartialObjectMetadata, *metav1.PartialObjectMetadataList]
 	// REST reads paths that are not resources.
 	REST rest.Interface
 }
@@ -64,9 +71,10 @@ func NewClients(config *rest.Config) (Clients, error) {
 	events, eventsErr := kube.NewClient[corev1.Event, corev1.EventList](config, core.WithResource("events"))
 	leases, leasesErr := kube.NewClient[coordinationv1.Lease, coordinationv1.LeaseList](
 		config, coordinationv1.SchemeGroupVersion.WithResource("leases"))
+	classes, classesErr := kube.NewMetadataClient(config, DeviceClasses, "DeviceClass")
 	plain := rest.CopyConfig(config)
 	plain.NegotiatedSerializer = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 	schema, schemaErr := rest.UnversionedRESTClientFor(plain)
-	return Clients{instances, configurations, pods, jobs, services, nodes, daemonSets, deployments, events, leases, schema},
-		errors.Join(instancesErr, configurationsErr, podsErr, servicesErr, jobsErr, nodesErr, daemonSetsErr, deploymentsErr, eventsErr, leasesErr, schemaErr)
+	return Clients{instances, configurations, pods, jobs, services, nodes, daemonSets, deployments, events, leases, classes, schema},
+		errors.Join(instancesErr, configurationsErr, podsErr, servicesErr, jobsErr, nodesErr, daemonSetsErr, deploymentsErr, eventsErr, leasesErr, classesErr, schemaErr)
 }

@@ -53,6 +53,8 @@ type Options struct {
 	StuckAfter time.Duration
 	// StartTimeout is how long a broker Pod may be unable to start before another node gets it.
 	StartTimeout time.Duration
+	// PublicationTimeout is how long the brokers of a new Instance wait for its DeviceClass.
+	PublicationTimeout time.Duration
 }
 
 // Controller reconciles while this process leads.
@@ -111,6 +113,8 @@ func Run(ctx context.Context, options Options) {
 func (c *Controller) subscribe() (unsubscribe func()) {
 	removals := []func(){
 		c.Cache.Pods.OnEvent(c.sightings.changed),
+		c.Cache.Instances.OnEvent(c.sightings.instanceChanged),
+		c.Cache.DeviceClasses.OnEvent(c.classChanged),
 		c.Cache.Instances.OnEvent(func(before, after *akriv0.Instance) { c.instanceChanged(cmp.Or(after, before)) }),
 		c.Cache.Configurations.OnEvent(c.configurationChanged),
 		c.Cache.Pods.OnEvent(func(before, after *corev1.Pod) { c.brokerChanged(cmp.Or(after, before)) }),

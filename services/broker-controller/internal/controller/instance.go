@@ -36,9 +36,7 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 	var requeueAfter time.Duration
 	var brokerErr, serviceErr error
 	if !review.refuses(brokerPart) {
-		var podsErr error
-		requeueAfter, podsErr = c.reconcilePods(ctx, instance, configuration)
-		brokerErr = errors.Join(podsErr, c.reconcileJob(ctx, instance, configuration))
+		requeueAfter, brokerErr = c.reconcileBrokers(ctx, instance, configuration)
 	}
 	if !review.refuses(instanceServicePart) {
 		serviceErr = c.reconcileInstanceService(ctx, instance, configuration)
@@ -48,6 +46,16 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 	c.warnRefused(instance, configuration, akriv0.ReasonBrokerRefused, brokerErr)
 	c.warnRefused(instance, configuration, "ServiceRefused", serviceErr)
 	return requeueAfter, errors.Join(brokerErr, serviceErr)
+}
+
+func (c *Controller) reconcileBrokers(
+	ctx context.Context, instance *akriv0.Instance, configuration *akriv0.Configuration,
+) (time.Duration, error) {
+	if wait := c.untilPublished(instance, time.Now()); wait > 0 {
+		return wait, nil
+	}
+	requeueAfter, podsErr := c.reconcilePods(ctx, instance, configuration)
+	return requeueAfter, errors.Join(podsErr, c.reconcileJob(ctx, instance, configuration))
 }
 
 // warnRefused records a refusal on the Instance and on the Configuration that has the spec.
