@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net/http"
 	"path"
 	"slices"
@@ -467,6 +468,52 @@ func TestClaimDeletedWhileItIsBound(t *testing.T) {
 		require.NoError(t, claims.Delete(t.Context(), "bound", metav1.DeleteOptions{}))
 		awaitWrite()
 		awaitWrite()
+	}
+}
+
+// TestWriteAfterEachClaim changes claims one after the other, faster than the scheduler retries
+// Pods after one of them. The slice is written again when the delay after the last one is over,
+// too.
+func TestWriteAfterEachClaim(t *testing.T) {
+	const delay = 2 * time.Second
+	allocation := &resourcev1.AllocationResult{Devices: resourcev1.DeviceAllocationResult{Results: []resourcev1.DeviceRequestAllocationResult{
+		{Request: "request", Driver: akriv0.Driver, Pool: akriv0.DevicePool(namespace, "cameras", "", "cameras-000001"), Device: "cameras-000001"},
+	}}}
+	for name, change := range map[string]func(claims resourceclient.ResourceClaimInterface, claim string){
+		"deleted while it is bound": func(claims resourceclient.ResourceClaimInterface, claim string) {
+			require.NoError(t, claims.Delete(t.Context(), claim, metav1.DeleteOptions{}))
+		},
+		"allocated": func(claims resourceclient.ResourceClaimInterface, claim string) {
+			kubetest.EditStatus(t, claims, claim, func(claim *resourcev1.ResourceClaim) { claim.Status.Allocation = allocation })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := start(t)
+			claims := f.clientset.ResourceV1().ResourceClaims(namespace)
+			f.addConfiguration("cameras")
+			f.addInstance("cameras-000001", true, "a")
+			f.awaitSlots("cameras-000001", 2)
+
+			var last time.Time
+			for i := range 6 {
+				claim := &resourcev1.ResourceClaim{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("claim-", i), Annotations: map[string]string{resourcev1.ExtendedResourceClaimAnnotation: "true"}},
+					Spec: resourcev1.ResourceClaimSpec{Devices: resourcev1.DeviceClaim{Requests: []resourcev1.DeviceRequest{
+						{Name: "request", Exactly: &resourcev1.ExactDeviceRequest{DeviceClassName: akriv0.DeviceClassName("cameras-000001")}},
+					}}},
+				}
+				create(t, claims, claim)
+				t.Cleanup(func() { _ = claims.Delete(context.WithoutCancel(t.Context()), claim.Name, metav1.DeleteOptions{}) })
+				<-time.After(rand.N(delay / 4))
+				last = time.Now()
+				change(claims, claim.Name)
+			}
+
+			f.eventually(func() bool {
+				written, err := time.Parse(time.RFC3339Nano, f.slice("cameras-000001").Annotations["akri.sh/written-again"])
+				return err == nil && written.Sub(last) >= delay
+			})
+		})
 	}
 }
 

@@ -49,7 +49,7 @@ func (c *controller) claimAllocated(claim *resourcev1.ResourceClaim) {
 		namespace, instanceName := akriv0.InstanceOfDevice(result.Pool, result.Device)
 		instance, exists := c.Cache.Instances.Get(namespace + "/" + instanceName)
 		if exists && instance.Spec.Capacity > 1 && c.features.ConsumableCapacity {
-			c.queue.AddAfter(key{name: result.Pool, again: true}, countedTwice)
+			c.addAgain(key{name: result.Pool}, countedTwice)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func (c *controller) claimDeleted(claim *resourcev1.ResourceClaim, seen seenClai
 			c.queue.Add(class)
 		}
 		if time.Since(seen.since) < c.BindingTimeout {
-			c.queue.AddAfter(class, c.BindingTimeout)
+			c.addAgain(class, c.BindingTimeout)
 		}
 	}
 }

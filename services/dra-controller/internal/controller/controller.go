@@ -53,6 +53,8 @@ type key struct {
 	// again means that a slice of the pool is written also if none differs. With a class it means
 	// the pool of one of its devices.
 	again bool
+	// due is when an item with again was due, in seconds since 1970, if it was delayed.
+	due int64
 }
 
 // rootKey is the key of the DeviceClass that owns all other objects.
@@ -209,6 +211,16 @@ func (c *controller) reconcile(ctx context.Context, item key) error {
 	default:
 		return c.reconcilePool(ctx, item.name, item.again, desired.Owner(owner))
 	}
+}
+
+// addAgain adds an item with again after the delay, or up to a second later. For equal items the
+// queue keeps only the earliest time, and the event of each item is to be followed by a write. So
+// the items of each second differ.
+func (c *controller) addAgain(item key, delay time.Duration) {
+	now := time.Now()
+	due := now.Add(delay).Truncate(time.Second).Add(time.Second)
+	item.again, item.due = true, due.Unix()
+	c.queue.AddAfter(item, due.Sub(now))
 }
 
 // writeAgain writes one slice of a pool of the class again. The scheduler then retries all Pods.
