@@ -18,7 +18,7 @@ func init() {
 func restartHandler(t target) []Remedy {
 	handler, own := catalog.Find(t.configuration.Spec.DiscoveryHandler.Name)
 	var remedies []Remedy
-	nodes, _ := reportedBy(t.configuration, akriv0.ReasonHandlerSocketMissing)
+	_, nodes := t.problems(akriv0.ReasonHandlerSocketMissing)
 	for _, node := range nodes {
 		if !own {
 			remedies = append(remedies, remedy("Restart the handler's Pod on "+node+": find it, and delete it.",

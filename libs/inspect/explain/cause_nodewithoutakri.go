@@ -108,14 +108,10 @@ func (n NodeWithout) Cause(s *Snapshot) Cause {
 // NodesWithoutAkri returns the nodes without a Pod of discovery-operator or the agent.
 func (s *Snapshot) NodesWithoutAkri() []NodeWithout {
 	daemonSets := ofComponents(s.DaemonSets, discoveryOperator, agent)
-	if len(daemonSets) == 0 || s.OneNamespace || !s.readable("pods") || !s.readable("nodes") {
-		return nil
-	}
-
 	var nodes []NodeWithout
 	for i := range s.Nodes {
 		node := &s.Nodes[i]
-		if len(s.podsOn(node.Name, discoveryOperator, agent)) > 0 {
+		if !s.withoutAkri(node.Name) {
 			continue
 		}
 		without := NodeWithout{Node: node.Name}
@@ -127,6 +123,14 @@ func (s *Snapshot) NodesWithoutAkri() []NodeWithout {
 		nodes = append(nodes, without)
 	}
 	return nodes
+}
+
+// withoutAkri reports whether the node services are known not to run on the node.
+func (s *Snapshot) withoutAkri(node string) bool {
+	if s.OneNamespace || !s.readable("pods") || !s.readable("nodes") || len(ofComponents(s.DaemonSets, discoveryOperator, agent)) == 0 {
+		return false
+	}
+	return s.nodeNamed(node) != nil && len(s.podsOn(node, discoveryOperator, agent)) == 0
 }
 
 // Tolerated reports whether a Pod of a DaemonSet with the tolerations is scheduled in spite of the

@@ -24,7 +24,7 @@ func noSuchHandler(t target, report func(Cause)) {
 	find := whenReported(akriv0.ConditionHandlerRegistered, akriv0.ReasonHandlerNotRegistered, runHandler)
 	find(t, func(cause Cause) {
 		isSomewhere := condition(t.configuration, akriv0.ConditionHandlerRegistered).Status == metav1.ConditionTrue
-		without, _ := reportedBy(t.configuration, akriv0.ReasonHandlerNotRegistered)
+		_, without := t.problems(akriv0.ReasonHandlerNotRegistered)
 		if !isSomewhere || slices.ContainsFunc(without, t.shouldRunHandler) {
 			t.addProblemOfHandler(&cause)
 			report(cause)
@@ -54,7 +54,7 @@ func runHandler(t target) []Remedy {
 	}
 
 	run := remedy("Run a Discovery Handler that registers as "+strconv.Quote(name)+".", "kubectl apply -f HANDLER.yaml")
-	registered := registeredHandlers(t.configuration)
+	registered := t.registeredHandlers()
 	if nearest(name, registered) == "" {
 		return []Remedy{run}
 	}
@@ -71,9 +71,10 @@ func runHandler(t target) []Remedy {
 
 // registeredHandlers returns the names that nodes report. A node can report any name, so a remedy
 // suggests only one that ofThisProject returns.
-func registeredHandlers(c *akriv0.Configuration) []string {
+func (t target) registeredHandlers() []string {
 	var registered []string
-	for _, problem := range problemsOf(c, akriv0.ReasonHandlerNotRegistered) {
+	problems, _ := t.problems(akriv0.ReasonHandlerNotRegistered)
+	for _, problem := range problems {
 		registered = append(registered, problem.Evidence...)
 	}
 	return registered

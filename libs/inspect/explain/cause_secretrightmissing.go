@@ -18,7 +18,7 @@ func init() {
 // report any other object.
 func grant(t target) []Remedy {
 	var remedies []Remedy
-	problems := problemsOf(t.configuration, akriv0.ReasonPropertyForbidden)
+	problems, _ := t.problems(akriv0.ReasonPropertyForbidden)
 	for _, object := range propertySources(t.configuration) {
 		if !plainName.MatchString(object.Namespace) || !plainName.MatchString(object.Name) {
 			continue // no object has such a name

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +24,7 @@ func whenFalse(kind, reason string, remedies func(t target) []Remedy) finder {
 func whenReported(kind, reason string, remedies func(t target) []Remedy) finder {
 	return func(t target, report func(Cause)) {
 		found := condition(t.configuration, kind)
-		if found.Reason == reason || len(problemsOf(t.configuration, reason)) > 0 {
+		if problems, _ := t.problems(reason); found.Reason == reason || len(problems) > 0 {
 			report(problemCause(t, found, reason, remedies))
 		}
 	}
@@ -33,32 +32,22 @@ func whenReported(kind, reason string, remedies func(t target) []Remedy) finder 
 
 func correct(t target) []Remedy { return []Remedy{edit(t.configuration)} }
 
-// problemsOf returns the problems of all nodes with the reason.
-func problemsOf(c *akriv0.Configuration, reason string) []akriv0.Problem {
-	var found []akriv0.Problem
-	for _, node := range c.Status.Nodes {
+// problems returns the problems with the reason, and the nodes that report them. It leaves out what
+// a node reported last if the node services do not run there any more: the handlers have stopped
+// with them.
+func (t target) problems(reason string) (problems []akriv0.Problem, nodes []string) {
+	for _, node := range t.configuration.Status.Nodes {
 		for _, problem := range node.Problems {
-			if problem.Reason == reason {
-				found = append(found, problem)
+			if problem.Reason != reason || t.withoutAkri(node.Name) {
+				continue
+			}
+			problems = append(problems, problem)
+			if !slices.Contains(nodes, node.Name) { // a handler can have several endpoints on a node
+				nodes = append(nodes, node.Name)
 			}
 		}
 	}
-	return found
-}
-
-// reportedBy returns the nodes that report a problem with the reason, and the message of the first.
-func reportedBy(c *akriv0.Configuration, reason string) (nodes []string, message string) {
-	for _, node := range c.Status.Nodes {
-		for _, problem := range node.Problems {
-			if problem.Reason == reason {
-				message = cmp.Or(message, problem.Message)
-				if !slices.Contains(nodes, node.Name) { // a handler can have several endpoints on a node
-					nodes = append(nodes, node.Name)
-				}
-			}
-		}
-	}
-	return nodes, message
+	return problems, nodes
 }
 
 // problemCause returns a cause with the facts of the problems that nodes report for the reason. Its
@@ -66,10 +55,11 @@ func reportedBy(c *akriv0.Configuration, reason string) (nodes []string, message
 // evidence.
 func problemCause(t target, stated metav1.Condition, reason string, remedies func(t target) []Remedy) Cause {
 	cause := Cause{Message: stated.Message, Remedies: remedies(t)}
-	if nodes, message := reportedBy(t.configuration, reason); stated.Reason != reason && len(nodes) > 0 {
-		cause.Message = NodeList(nodes) + ": " + message
+	problems, nodes := t.problems(reason)
+	if stated.Reason != reason && len(problems) > 0 {
+		cause.Message = NodeList(nodes) + ": " + problems[0].Message
 	}
-	for _, problem := range problemsOf(t.configuration, reason) {
+	for _, problem := range problems {
 		if cause.Subject == nil {
 			cause.Subject = problem.Subject
 		}
