@@ -81,16 +81,16 @@ func TestCycles(t *testing.T) {
 
 	events, err := c.Kubernetes.CoreV1().Events(simulation.Namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
-	examined, withoutDevice := map[types.UID]bool{}, 0
+	unscheduled, withoutDevice := map[types.UID]bool{}, 0
 	for _, event := range events.Items {
 		if event.Reason == "FailedScheduling" {
-			examined[event.InvolvedObject.UID] = true
+			unscheduled[event.InvolvedObject.UID] = true
 		}
 		if strings.Contains(event.Message, "without its device") {
 			withoutDevice++
 		}
 	}
-	t.Logf("%d brokers could not be scheduled at once", len(examined))
+	t.Logf("%d brokers could not be scheduled at once", len(unscheduled))
 	t.Logf("%d brokers that were bound without their device were replaced", withoutDevice)
 }
 

@@ -47,24 +47,26 @@ func TestBrokersAwaitPublication(t *testing.T) {
 	e.eventuallyNames(e.jobNames, "jobs-8120fe-1-job")
 }
 
-// Brokers do not wait if no devices are published.
+// Brokers do not wait if no devices are published, nor forever: a dra-controller that does not run
+// must not keep the devices of device plugins from their brokers.
 func TestBrokersWithoutPublication(t *testing.T) {
-	e := newTestEnv(t)
-	e.start(publicationTimeout(time.Hour))
-	e.instance(e.configuration("pods", podsOnly), "8120fe", 1, "node-a")
-	e.instance(e.configuration("jobs", oneJob), "8120fe", 1, "node-a")
-	e.eventuallyNames(e.podNames, "pods-8120fe-pod")
-	e.eventuallyNames(e.jobNames, "jobs-8120fe-1-job")
-}
-
-// A dra-controller that does not run must not keep the devices of device plugins from their
-// brokers.
-func TestBrokersAwaitPublicationForALimitedTime(t *testing.T) {
-	e := newTestEnv(t)
-	e.publish(akriv0.Driver)
-	e.start(publicationTimeout(time.Second))
-	e.instance(e.configuration("pods", podsOnly), "8120fe", 1, "node-a")
-	e.instance(e.configuration("jobs", oneJob), "8120fe", 1, "node-a")
-	e.eventuallyNames(e.podNames, "pods-8120fe-pod")
-	e.eventuallyNames(e.jobNames, "jobs-8120fe-1-job")
+	for name, c := range map[string]struct {
+		classes []string
+		timeout time.Duration
+	}{
+		"no device is published": {nil, time.Hour},
+		"dra-controller is away": {[]string{akriv0.Driver}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newTestEnv(t)
+			for _, class := range c.classes {
+				e.publish(class)
+			}
+			e.start(publicationTimeout(c.timeout))
+			e.instance(e.configuration("pods", podsOnly), "8120fe", 1, "node-a")
+			e.instance(e.configuration("jobs", oneJob), "8120fe", 1, "node-a")
+			e.eventuallyNames(e.podNames, "pods-8120fe-pod")
+			e.eventuallyNames(e.jobNames, "jobs-8120fe-1-job")
+		})
+	}
 }

@@ -14,6 +14,16 @@ const Driver = Group
 // DeviceClassName returns the name of the DeviceClass of the extended resource akri.sh/<name>.
 func DeviceClassName(name string) string { return name + "." + Group }
 
+// ResourceOfClass returns the name in the extended resource of a DeviceClass. It is empty if
+// DeviceClassName does not return such a name.
+func ResourceOfClass(class string) string {
+	name, ok := strings.CutSuffix(class, "."+Group)
+	if !ok {
+		return ""
+	}
+	return name
+}
+
 // How Pods get devices: from device plugins or by Dynamic Resource Allocation.
 const (
 	ResourcesDevicePlugin = "devicePlugin"

@@ -32,6 +32,7 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 	if err != nil || !current {
 		return 0, err
 	}
+
 	// The desired state of a part that is invalid is unknown, so existing objects stay.
 	var requeueAfter time.Duration
 	var brokerErr, serviceErr error
@@ -41,6 +42,7 @@ func (c *Controller) reconcileInstance(ctx context.Context, key string) (time.Du
 	if !review.refuses(instanceServicePart) {
 		serviceErr = c.reconcileInstanceService(ctx, instance, configuration)
 	}
+
 	c.recordRefusal(key, brokerErr)
 	c.enqueueStatus(cluster.Key(configuration.Namespace, configuration.Name))
 	c.warnRefused(instance, configuration, akriv0.ReasonBrokerRefused, brokerErr)

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,8 +31,7 @@ func (c *Controller) classChanged(before, after *metav1.PartialObjectMetadata) {
 	if before != nil || after == nil {
 		return
 	}
-	name, _ := strings.CutSuffix(after.Name, akriv0.DeviceClassName(""))
-	for _, instance := range c.Cache.InstancesNamed(name) {
+	for _, instance := range c.Cache.InstancesNamed(akriv0.ResourceOfClass(after.Name)) {
 		c.instances.Add(cluster.Key(instance.Namespace, instance.Name))
 	}
 }

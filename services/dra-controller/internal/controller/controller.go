@@ -53,7 +53,7 @@ type key struct {
 	// again means that a slice of the pool is written also if none differs. With a class it means
 	// the pool of one of its devices.
 	again bool
-	// due is when an item with again was due, in seconds since 1970, if it was delayed.
+	// due is the time of a delayed write, in seconds since 1970.
 	due int64
 }
 
@@ -213,9 +213,9 @@ func (c *controller) reconcile(ctx context.Context, item key) error {
 	}
 }
 
-// addAgain adds an item with again after the delay, or up to a second later. For equal items the
-// queue keeps only the earliest time, and the event of each item is to be followed by a write. So
-// the items of each second differ.
+// addAgain adds the item, with again, after the delay or up to a second later. The queue keeps only
+// the earliest time of equal items, but a write must follow each event. So items that are due in
+// different seconds differ.
 func (c *controller) addAgain(item key, delay time.Duration) {
 	now := time.Now()
 	due := now.Add(delay).Truncate(time.Second).Add(time.Second)
@@ -225,7 +225,7 @@ func (c *controller) addAgain(item key, delay time.Duration) {
 
 // writeAgain writes one slice of a pool of the class again. The scheduler then retries all Pods.
 func (c *controller) writeAgain(class string) {
-	name := desired.ResourceOfClass(class)
+	name := akriv0.ResourceOfClass(class)
 	instances := c.Cache.Instances.ByIndex(byName, name)
 	for _, configuration := range c.Cache.Configurations.ByIndex(byName, name) {
 		instances = append(instances, c.Cache.Instances.ByIndex(byConfiguration, configuration.Namespace+"/"+name)...)
@@ -236,7 +236,7 @@ func (c *controller) writeAgain(class string) {
 }
 
 func (c *controller) reconcileClass(ctx context.Context, name string, owner metav1.OwnerReference) error {
-	wanted := c.class(desired.ResourceOfClass(name), owner)
+	wanted := c.class(akriv0.ResourceOfClass(name), owner)
 	current, exists := c.Cache.Classes.Get(name)
 	switch {
 	case wanted == nil && !exists:

@@ -19,16 +19,6 @@ const (
 	ManagedBy      = "akri-dra-controller"
 )
 
-// ResourceOfClass returns the name in the extended resource of a DeviceClass. It is empty if
-// akriv0.DeviceClassName does not return such a name.
-func ResourceOfClass(class string) string {
-	name, ok := strings.CutSuffix(class, "."+akriv0.Group)
-	if !ok {
-		return ""
-	}
-	return name
-}
-
 // ConfigurationClass returns the DeviceClass for any device of a Configuration.
 func (f Features) ConfigurationClass(name string, owner metav1.OwnerReference) *resourcev1.DeviceClass {
 	return f.class(name, attributes.Configuration, owner)

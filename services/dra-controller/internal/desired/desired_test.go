@@ -174,6 +174,6 @@ func TestNoSlice(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	require.Equal(t, "line.a", desired.ResourceOfClass(akriv0.DeviceClassName("line.a")))
-	require.Empty(t, desired.ResourceOfClass("gpu.example.com"))
+	require.Equal(t, "line.a", akriv0.ResourceOfClass(akriv0.DeviceClassName("line.a")))
+	require.Empty(t, akriv0.ResourceOfClass("gpu.example.com"))
 }
