@@ -74,3 +74,8 @@ func TestResourcesOf(t *testing.T) {
 		})
 	}
 }
+
+func TestResourceOfClass(t *testing.T) {
+	require.Equal(t, "line.a", akriv0.ResourceOfClass(akriv0.DeviceClassName("line.a")))
+	require.Empty(t, akriv0.ResourceOfClass("gpu.example.com"))
+}

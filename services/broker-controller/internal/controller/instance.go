@@ -79,6 +79,7 @@ func (c *Controller) deleteBrokers(ctx context.Context, key string) error {
 	if len(deletions) == 0 {
 		return nil
 	}
+
 	// The cache can contain brokers that another leader created before it contains their new
 	// Instance.
 	instance, err := c.Clients.Instances.In(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -88,6 +89,7 @@ func (c *Controller) deleteBrokers(ctx context.Context, key string) error {
 	if err == nil && instance.DeletionTimestamp == nil {
 		return nil // the Instance arrives through the cache
 	}
+
 	var errs []error
 	for _, remove := range deletions {
 		errs = append(errs, remove(ctx))

@@ -105,6 +105,7 @@ func (c *controller) subscribe() {
 	c.Cache.Classes.OnChange(func(name string) { c.queue.Add(key{isClass: true, name: name}) })
 	c.Cache.Slices.OnEvent(c.sliceChanged)
 	c.Cache.Root.OnChange(func(string) { c.rootChanged() })
+
 	claims := seenClaims{}
 	c.Cache.Claims.OnEvent(func(before, after *resourcev1.ResourceClaim) {
 		c.allocationChanged(before)

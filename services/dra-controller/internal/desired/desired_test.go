@@ -172,8 +172,3 @@ func TestNoSlice(t *testing.T) {
 	}
 	require.Nil(t, all.ConfigurationClass(strings.Repeat("a", 64), owner))
 }
-
-func TestNames(t *testing.T) {
-	require.Equal(t, "line.a", akriv0.ResourceOfClass(akriv0.DeviceClassName("line.a")))
-	require.Empty(t, akriv0.ResourceOfClass("gpu.example.com"))
-}
